@@ -141,6 +141,7 @@ spec: {nodeSelector: all(), peerSelector: has(later)}
 // Five real agents whose reflectors a person has set up, with the cluster ID that has to change:
 // they are adopted, get another ID, and go to the mesh. No route is lost, and no FIB is written.
 func TestAdoptTouchesNoRoute(t *testing.T) {
+	t.Parallel()
 	a := inMesh(t, "n1", "n2", "n3", "n4", "n5")
 	a.apply(`
 kind: BGPPeer

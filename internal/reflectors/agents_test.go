@@ -70,8 +70,11 @@ type store struct{ *calicoetcd.Source }
 
 func (s store) Status() agent.DatastoreStatus { return agent.DatastoreStatus{Synced: true} }
 
-// newAgents runs an agent on each node. GoBGP writes variables of the process when it starts: so
-// they start one after the other, all before the first has a session or a route.
+// starting is held while agents start, one after the other: the first GoBGP of a process writes
+// variables that all read. Later ones find them as they want them.
+var starting sync.Mutex
+
+// newAgents runs an agent on each node.
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
 	t.Attr("part", "etcd 3.6.16, embedded server")
@@ -94,6 +97,8 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
+	starting.Lock()
+	defer starting.Unlock()
 	for _, node := range nodes {
 		a.run(ctx, &running, node)
 		await(t, "a status of "+node, func() bool {
@@ -277,6 +282,7 @@ func (a *agents) knows(what string, want ...int) {
 // From the mesh to a reflector and without it again: what the agents say about each step before it
 // is taken is what happens then.
 func TestAnswersOfAgentsAreWhatThenHappens(t *testing.T) {
+	t.Parallel()
 	a := newAgents(t, "edge-1", "edge-2", "rr-1")
 	for i, node := range a.nodes {
 		must(t, a.etcd.Cluster().ClaimBlock(t.Context(), node,

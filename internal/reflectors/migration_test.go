@@ -86,6 +86,7 @@ var manyAgents = flag.Int("agents", 5, "how many agents TestNoRouteIsTouched has
 // From the mesh to reflectors and back while controllers are killed around each step: no route is
 // lost, and no FIB is written.
 func TestNoRouteIsTouched(t *testing.T) {
+	t.Parallel()
 	n := *manyAgents
 	var nodes []string
 	for i := range n {
@@ -120,6 +121,7 @@ func TestNoRouteIsTouched(t *testing.T) {
 // The same with two controllers, one of which ends halfway, an etcd that restarts, and blocks that
 // come and go.
 func TestNoRouteIsLostUnderChurn(t *testing.T) {
+	t.Parallel()
 	a := inMesh(t, "n1", "n2", "n3", "n4", "n5")
 	var churning sync.WaitGroup
 	stop := make(chan struct{})

@@ -3,6 +3,7 @@ package reflectors
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,8 +18,12 @@ import (
 	"vpp-route-agent/internal/etcd"
 )
 
-// GoBGP cannot be ended: its goroutine stays, and a queue for each peer.
+// Tests mostly wait: for leases, grace times and statuses, of which there is one a second. GoBGP
+// cannot be ended: its goroutine stays, and a queue for each peer.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"),
 		goleak.IgnoreTopFunction(
