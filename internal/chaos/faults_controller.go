@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
+)
+
+// controllerFaults are in a cluster of twelve agents, where each two workloads send to each other.
+var controllerFaults = []fault{
+	{name: "controller-migrate", kind: kernelNodes, twelve: true, long: true, allowed: "0",
+		what: "the controller moves twelve nodes from the mesh to three reflectors and back",
+		run:  thereAndBack},
+	{name: "controller-migrate-vpp", kind: vppNodes, twelve: true, long: true, allowed: "0",
+		what: "the controller moves twelve nodes from the mesh to three reflectors and back",
+		run:  thereAndBack},
+	{name: "controller-leader", kind: kernelNodes, twelve: true, allowed: "0",
+		what: "the controller that leads is killed halfway to reflectors, another goes on; then " +
+			"back to the mesh", run: killController},
+	{name: "controller-reflector-kill", kind: kernelNodes, twelve: true, long: true,
+		allowed: "0", what: "the agent of a reflector is killed, and started again once another " +
+			"node has the role", run: killReflector},
+	{name: "controller-reflector-drain", kind: kernelNodes, twelve: true, long: true,
+		allowed: "0", what: "a reflector drains until another node has the role, then that is " +
+			"cancelled", run: drainReflector},
+	{name: "controller-reflector-cordon", kind: kernelNodes, twelve: true, long: true,
+		allowed: "0", what: "a reflector is cordoned, and uncordoned once another node has the " +
+			"role", run: cordonReflector},
+}
+
+func thereAndBack(ctx context.Context, t *trial) error {
+	return t.controlled(ctx, "mesh", func() error {
+		if err := t.there(ctx, func() error { return nil }); err != nil {
+			return err
+		}
+		return t.back(ctx)
+	})
+}
+
+func killController(ctx context.Context, t *trial) error {
+	return t.controlled(ctx, "mesh", func() error {
+		if err := t.there(ctx, func() error { return t.endLeader(ctx) }); err != nil {
+			return err
+		}
+		return t.back(ctx)
+	})
+}
+
+// controlled runs f in a cluster that is in a mode. Nobody may write a route meanwhile.
+func (t *trial) controlled(ctx context.Context, mode string, f func() error) error {
+	if err := t.toward(ctx, mode); err != nil {
+		return err
+	}
+	before, err := t.writes(ctx)
+	if err != nil {
+		return err
+	}
+	t.start = time.Now()
+	if err := f(); err != nil {
+		return err
+	}
+	after, err := t.writes(ctx)
+	if err != nil {
+		return err
+	}
+	var sum fibWrites
+	for i, w := range after {
+		if w.put < before[i].put { // it was started again
+			before[i] = fibWrites{}
+		}
+		sum.put += w.put - before[i].put
+		sum.deleted += w.deleted - before[i].deleted
+	}
+	t.must(sum == fibWrites{}, "routes were written: %+v", sum)
+	t.note("FIB writes: %d put, %d deleted", sum.put, sum.deleted)
+	return nil
+}
+
+// there migrates to reflectors. While it does, something happens. No session with a reflector may
+// end.
+func (t *trial) there(ctx context.Context, meanwhile func() error) error {
+	before, err := t.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.command(ctx, "migrate", "--to", "reflectors"); err != nil {
+		return err
+	}
+	if err := meanwhile(); err != nil {
+		return err
+	}
+	if err := t.arrived(ctx, "reflectors"); err != nil {
+		return err
+	}
+	took := time.Since(began).Seconds()
+	t.noteReflectors(fmt.Sprintf("reflectors after %.1f s", took))
+	return t.sessionsKept(ctx, before, t.betweenClients(before))
+}
+
+// back migrates to the mesh.
+func (t *trial) back(ctx context.Context) error {
+	before, err := t.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.toward(ctx, "mesh"); err != nil {
+		return err
+	}
+	t.note("mesh after %.1f s", time.Since(began).Seconds())
+	return t.sessionsKept(ctx, before, nil)
+}
+
+// noteReflectors notes which they are; each zone must have one.
+func (t *trial) noteReflectors(what string) {
+	var names []string
+	inZone := map[string]int{}
+	for _, n := range t.nodes {
+		if n.reflects {
+			names = append(names, fmt.Sprintf("%s (%s)", n.Name, zone(n)))
+			inZone[zone(n)]++
+		}
+	}
+	t.must(len(inZone) == len(zones), "the reflectors %v are not spread over the zones", names)
+	t.note("%s: %s", what, strings.Join(names, ", "))
+}
+
+// betweenClients are the sessions that have no reflector at either end.
+func (t *trial) betweenClients(all map[session]time.Time) map[session]bool {
+	between := map[session]bool{}
+	for s := range all {
+		between[s] = !slices.ContainsFunc(t.nodes, func(n *node) bool {
+			return n.reflects && (n.Name == s.node || n.Address == s.peer)
+		})
+	}
+	return between
+}
+
+// endLeader kills the controller that leads when there are two reflectors, and starts it again when
+// the other one leads.
+func (t *trial) endLeader(ctx context.Context) error {
+	err := netlab.AwaitEvery(ctx, migration, 100*time.Millisecond, "two reflectors",
+		func(ctx context.Context) error {
+			r, err := t.roles(ctx)
+			if err == nil && len(r.Reflectors) < 2 {
+				err = r.state()
+			}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	killed, err := t.leading(ctx)
+	if err != nil {
+		return err
+	}
+	if err := killed.process.Kill(); err != nil {
+		return err
+	}
+	at := time.Now()
+	r, err := t.roles(ctx)
+	if err != nil {
+		return err
+	}
+	t.must(r.MeshOn, "it was killed too late: the mesh is off")
+	err = netlab.AwaitEvery(ctx, recovery, 300*time.Millisecond, "another controller leads",
+		func(ctx context.Context) error {
+			r, err := t.roles(ctx)
+			if err == nil && (r.leader() == "" || r.leader() == killed.name) {
+				err = r.state()
+			}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	t.note("killed with %d reflectors, another leads after %.1f s", len(r.Reflectors),
+		time.Since(at).Seconds())
+	return t.startController(killed)
+}
+
+// replaced has something happen to a reflector, waits until another node has its role, and undoes
+// that. The role does not return.
+func (t *trial) replaced(
+	ctx context.Context, happens func(*node) error, undo func(*node) error,
+) error {
+	return t.controlled(ctx, "reflectors", func() error {
+		r, err := t.roles(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(t.nodes, func(n *node) bool {
+			return n.Name == r.Reflectors[0].Node
+		})
+		left := t.nodes[i]
+		if err := happens(left); err != nil {
+			return err
+		}
+		r, err = t.awaitRoles(ctx, "another reflector than "+left.Name, func(r roles) bool {
+			return len(r.Reflectors) == 3 && !slices.Contains(r.nodes(), left.Name)
+		})
+		if err != nil {
+			return err
+		}
+		t.noteReflectors(fmt.Sprintf("%s (%s) replaced after %.1f s", left.Name, zone(left),
+			time.Since(t.start).Seconds()))
+		if err := undo(left); err != nil {
+			return err
+		}
+		if err := t.converged(ctx, recovery); err != nil {
+			return err
+		}
+		if err := testcluster.Pause(ctx, grace); err != nil {
+			return err
+		}
+		now, err := t.roles(ctx)
+		t.must(slices.Equal(now.nodes(), r.nodes()), "the roles moved again, to %v", now.nodes())
+		return err
+	})
+}
+
+func killReflector(ctx context.Context, t *trial) error {
+	return t.replaced(ctx,
+		func(n *node) error { return n.speaker.Kill() },
+		func(n *node) error { return n.speaker.Start(ctx) })
+}
+
+func drainReflector(ctx context.Context, t *trial) error {
+	var d agent.DrainStatus
+	return t.replaced(ctx,
+		func(n *node) error {
+			return n.agent().Post(ctx, "/v1/drain", url.Values{"wait": {"3m"}}, &d)
+		},
+		func(n *node) error { return n.agent().Post(ctx, "/v1/drain/cancel", nil, &d) })
+}
+
+func cordonReflector(ctx context.Context, t *trial) error {
+	return t.replaced(ctx,
+		func(n *node) error { return t.command(ctx, "cordon", n.Name) },
+		func(n *node) error { return t.command(ctx, "uncordon", n.Name) })
+}
