@@ -35,6 +35,9 @@ var calicoData = testcluster.Resource("IPPool", "workloads",
 
 const meshSettings = "nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s"
 
+// restartTime is that of meshSettings.
+const restartTime = 120 * time.Second
+
 // cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a
 // workload and its block; an etcd of three members; and two machines beside them whose packets
 // cross the same segment and nothing else: the control flow. Another form of it has twelve nodes.

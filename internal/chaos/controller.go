@@ -155,11 +155,11 @@ func (r roles) state() error {
 	return fmt.Errorf("reflectors %v, mesh on: %t, %s %v", r.nodes(), r.MeshOn, doing, r.Problems)
 }
 
-// migration bounds the way to reflectors or back; the controllers' own limit is 10 minutes for each
-// step.
-const migration = 3 * time.Minute
+// migration bounds the way to reflectors or back, or to another reflector; the controllers' own limit
+// is 10 minutes for each step.
+const migration = 5 * time.Minute
 
-// awaitRoles waits until the goal is reached, nothing is wrong, and the roles are as wanted.
+// awaitRoles waits until the goal is reached and the roles are as wanted.
 func (c *cluster) awaitRoles(
 	ctx context.Context, what string, wanted func(roles) bool,
 ) (r roles, err error) {
@@ -168,7 +168,7 @@ func (c *cluster) awaitRoles(
 			if r, err = c.roles(ctx); err != nil {
 				return err
 			}
-			if !r.Reached || r.Goal.Undo != "" || len(r.Problems) > 0 || !wanted(r) {
+			if !r.Reached || r.Goal.Undo != "" || !wanted(r) {
 				return r.state()
 			}
 			return nil
@@ -193,6 +193,9 @@ func (c *cluster) toward(ctx context.Context, mode string) error {
 // arrived waits until the cluster is as wanted: all routes and sessions are there, too.
 func (c *cluster) arrived(ctx context.Context, mode string) error {
 	_, err := c.awaitRoles(ctx, "the way to "+mode, func(r roles) bool {
+		if len(r.Problems) > 0 {
+			return false
+		}
 		if mode == "mesh" {
 			return r.MeshOn && len(r.Reflectors) == 0
 		}

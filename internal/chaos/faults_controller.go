@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -25,8 +26,9 @@ var controllerFaults = []fault{
 		what: "the controller that leads is killed halfway to reflectors, another goes on; then " +
 			"back to the mesh", run: killController},
 	{name: "controller-reflector-kill", kind: kernelNodes, twelve: true, long: true,
-		allowed: "0", what: "the agent of a reflector is killed, and started again once another " +
-			"node has the role", run: killReflector},
+		allowed: "to the workload of the dead, after its restart time",
+		what: "the agent of a reflector is killed and started again: it keeps the role; killed " +
+			"for good: another node gets it", run: killReflector},
 	{name: "controller-reflector-drain", kind: kernelNodes, twelve: true, long: true,
 		allowed: "0", what: "a reflector drains until another node has the role, then that is " +
 			"cancelled", run: drainReflector},
@@ -36,7 +38,7 @@ var controllerFaults = []fault{
 }
 
 func thereAndBack(ctx context.Context, t *trial) error {
-	return t.controlled(ctx, "mesh", func() error {
+	return t.controlled(ctx, "mesh", fibWrites{}, func() error {
 		if err := t.there(ctx, func() error { return nil }); err != nil {
 			return err
 		}
@@ -45,7 +47,7 @@ func thereAndBack(ctx context.Context, t *trial) error {
 }
 
 func killController(ctx context.Context, t *trial) error {
-	return t.controlled(ctx, "mesh", func() error {
+	return t.controlled(ctx, "mesh", fibWrites{}, func() error {
 		if err := t.there(ctx, func() error { return t.endLeader(ctx) }); err != nil {
 			return err
 		}
@@ -53,8 +55,11 @@ func killController(ctx context.Context, t *trial) error {
 	})
 }
 
-// controlled runs f in a cluster that is in a mode. Nobody may write a route meanwhile.
-func (t *trial) controlled(ctx context.Context, mode string, f func() error) error {
+// controlled runs f in a cluster that is in a mode. All agents together write so many routes
+// meanwhile.
+func (t *trial) controlled(
+	ctx context.Context, mode string, want fibWrites, f func() error,
+) error {
 	if err := t.toward(ctx, mode); err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (t *trial) controlled(ctx context.Context, mode string, f func() error) err
 		sum.put += w.put - before[i].put
 		sum.deleted += w.deleted - before[i].deleted
 	}
-	t.must(sum == fibWrites{}, "routes were written: %+v", sum)
+	t.must(sum == want, "routes were written: %+v, want %+v", sum, want)
 	t.note("FIB writes: %d put, %d deleted", sum.put, sum.deleted)
 	return nil
 }
@@ -187,63 +192,108 @@ func (t *trial) endLeader(ctx context.Context) error {
 	return t.startController(killed)
 }
 
-// replaced has something happen to a reflector, waits until another node has its role, and undoes
+// firstReflector is the node that was made a reflector first.
+func (t *trial) firstReflector(ctx context.Context) (*node, error) {
+	r, err := t.roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(t.nodes, func(n *node) bool { return n.Name == r.Reflectors[0].Node })
+	return t.nodes[i], nil
+}
+
+// replaced waits until another node has the role of one that something has happened to, and undoes
 // that. The role does not return.
-func (t *trial) replaced(
-	ctx context.Context, happens func(*node) error, undo func(*node) error,
-) error {
-	return t.controlled(ctx, "reflectors", func() error {
-		r, err := t.roles(ctx)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(t.nodes, func(n *node) bool {
-			return n.Name == r.Reflectors[0].Node
-		})
-		left := t.nodes[i]
-		if err := happens(left); err != nil {
-			return err
-		}
-		r, err = t.awaitRoles(ctx, "another reflector than "+left.Name, func(r roles) bool {
-			return len(r.Reflectors) == 3 && !slices.Contains(r.nodes(), left.Name)
-		})
-		if err != nil {
-			return err
-		}
-		t.noteReflectors(fmt.Sprintf("%s (%s) replaced after %.1f s", left.Name, zone(left),
-			time.Since(t.start).Seconds()))
-		if err := undo(left); err != nil {
-			return err
-		}
-		if err := t.converged(ctx, recovery); err != nil {
-			return err
-		}
-		if err := testcluster.Pause(ctx, grace); err != nil {
-			return err
-		}
-		now, err := t.roles(ctx)
-		t.must(slices.Equal(now.nodes(), r.nodes()), "the roles moved again, to %v", now.nodes())
+func (t *trial) replaced(ctx context.Context, left *node, undo func() error) error {
+	r, err := t.awaitRoles(ctx, "another reflector than "+left.Name, func(r roles) bool {
+		return len(r.Reflectors) == 3 && !slices.Contains(r.nodes(), left.Name)
+	})
+	if err != nil {
 		return err
+	}
+	t.noteReflectors(fmt.Sprintf("%s (%s) replaced after %.1f s", left.Name, zone(left),
+		time.Since(t.start).Seconds()))
+	if err := undo(); err != nil {
+		return err
+	}
+	if err := t.converged(ctx, recovery); err != nil {
+		return err
+	}
+	return t.sameRoles(ctx, r)
+}
+
+// sameRoles sees that the roles stay for longer than the grace time.
+func (t *trial) sameRoles(ctx context.Context, before roles) error {
+	if err := testcluster.Pause(ctx, 2*grace); err != nil {
+		return err
+	}
+	now, err := t.roles(ctx)
+	t.must(slices.Equal(now.nodes(), before.nodes()), "the reflectors are %v, were %v",
+		now.nodes(), before.nodes())
+	return err
+}
+
+// killReflector: what graceful restart keeps of the dead is no copy, so gates are shut until it has
+// gone. Then its route is deleted at all others, and put again when it is back.
+func killReflector(ctx context.Context, t *trial) error {
+	const others = nodesOfTwelve - 1
+	return t.controlled(ctx, "reflectors", fibWrites{others, others}, func() error {
+		dead, err := t.firstReflector(ctx)
+		if err != nil {
+			return err
+		}
+		before, err := t.roles(ctx)
+		if err != nil {
+			return err
+		}
+		if err := dead.speaker.Kill(); err != nil {
+			return err
+		}
+		if err := t.comeBack(ctx, dead.agent(), 0); err != nil {
+			return err
+		}
+		if err := t.sameRoles(ctx, before); err != nil {
+			return err
+		}
+		t.start = time.Now()
+		t.spared = func(f flow) bool { return f.to != dead }
+		t.whole = t.start.Add(restartTime - onTheWay)
+		if err := dead.speaker.Kill(); err != nil {
+			return err
+		}
+		return t.replaced(ctx, dead, func() error {
+			err := errors.Join(dead.speaker.Start(ctx), t.converged(ctx, recovery))
+			t.budget = others * int((time.Since(t.whole)+time.Second)/pairInterval)
+			return err
+		})
 	})
 }
 
-func killReflector(ctx context.Context, t *trial) error {
-	return t.replaced(ctx,
-		func(n *node) error { return n.speaker.Kill() },
-		func(n *node) error { return n.speaker.Start(ctx) })
-}
-
 func drainReflector(ctx context.Context, t *trial) error {
-	var d agent.DrainStatus
-	return t.replaced(ctx,
-		func(n *node) error {
-			return n.agent().Post(ctx, "/v1/drain", url.Values{"wait": {"3m"}}, &d)
-		},
-		func(n *node) error { return n.agent().Post(ctx, "/v1/drain/cancel", nil, &d) })
+	return t.controlled(ctx, "reflectors", fibWrites{}, func() error {
+		n, err := t.firstReflector(ctx)
+		if err != nil {
+			return err
+		}
+		var d agent.DrainStatus
+		if err := n.agent().Post(ctx, "/v1/drain", url.Values{"wait": {"3m"}}, &d); err != nil {
+			return err
+		}
+		return t.replaced(ctx, n, func() error {
+			return n.agent().Post(ctx, "/v1/drain/cancel", nil, &d)
+		})
+	})
 }
 
 func cordonReflector(ctx context.Context, t *trial) error {
-	return t.replaced(ctx,
-		func(n *node) error { return t.command(ctx, "cordon", n.Name) },
-		func(n *node) error { return t.command(ctx, "uncordon", n.Name) })
+	return t.controlled(ctx, "reflectors", fibWrites{}, func() error {
+		n, err := t.firstReflector(ctx)
+		if err != nil {
+			return err
+		}
+		if err := t.command(ctx, "cordon", n.Name); err != nil {
+			return err
+		}
+		return t.replaced(ctx, n, func() error { return t.command(ctx, "uncordon", n.Name) })
+	})
 }
