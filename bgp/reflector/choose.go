@@ -36,9 +36,10 @@ func (c Choice) Has(node string) bool {
 type candidate struct {
 	name, zone string
 	created    time.Time
-	current    bool   // it is a reflector
-	foreign    bool   // a person made it one, and it is alive: it stays
-	idle       bool   // its agent forwards nothing
+	current    bool // it is a reflector
+	foreign    bool // a person made it one, and it is alive: it stays
+	idle       bool // its agent forwards nothing
+	bird       bool
 	unfit      string // why it cannot be a reflector
 	reason     string // why it is chosen; empty: it is not
 }
@@ -63,7 +64,9 @@ func choose(w *World, r rules, dead map[string]bool) Choice {
 		}
 		all = append(all, c)
 	}
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, func(a, b *candidate) int {
+		return cmp.Or(first(b.bird, a.bird), older(a, b))
+	})
 	s := selection{all: all, zones: map[string]*zone{}}
 	s.begin()
 	s.target = r.count(len(all), s.current)
@@ -72,7 +75,7 @@ func choose(w *World, r rules, dead map[string]bool) Choice {
 	}
 	for s.chosen > s.target && s.dropOne() {
 	}
-	if s.mixed(w) && !s.hasIdle() { // the first in and the last out
+	if s.mixed() && !s.hasIdle() { // the first in and the last out
 		s.pick("the oldest agent without workloads, for the sessions with BIRD",
 			func(c *candidate) bool { return c.idle })
 	}
@@ -95,31 +98,37 @@ func (w *World) candidate(name string, r rules, dead map[string]bool) *candidate
 	return &candidate{
 		name: name, zone: w.snapshot.Nodes[name].Labels[r.ZoneLabel], created: created,
 		current: current, foreign: current && !w.isOurs(name) && !dead[name],
-		idle: w.idle(name), unfit: w.unfit(name, r, dead),
+		idle: w.idle(name), bird: w.bird(name), unfit: w.unfit(name, r, dead),
 	}
 }
 
 // older compares by age, then by name. A node without a creation time counts as the youngest.
 func older(a, b *candidate) int {
-	if a.created.IsZero() != b.created.IsZero() {
-		if a.created.IsZero() {
-			return 1
-		}
+	return cmp.Or(first(b.created.IsZero(), a.created.IsZero()), a.created.Compare(b.created),
+		cmp.Compare(a.name, b.name))
+}
+
+// first is negative if only the first of two is set, positive if only the second is.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
 		return -1
 	}
-	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
+	return 1
 }
 
 // zone counts the nodes of a zone.
 type zone struct {
 	name   string
 	chosen int
-	free   []*candidate // can still be chosen, the oldest first
+	free   []*candidate // can still be chosen, in the order of selection.all
 }
 
 // selection is a Choice in the making.
 type selection struct {
-	all             []*candidate // the oldest first
+	all             []*candidate // agents before BIRD, the oldest first
 	zones           map[string]*zone
 	target, current int
 	chosen, fit     int // fit: can still be chosen
@@ -222,8 +231,8 @@ func zoneName(zone string) string {
 }
 
 // mixed reports whether some nodes run BIRD.
-func (s *selection) mixed(w *World) bool {
-	return slices.ContainsFunc(s.all, func(c *candidate) bool { return w.bird(c.name) })
+func (s *selection) mixed() bool {
+	return slices.ContainsFunc(s.all, func(c *candidate) bool { return c.bird })
 }
 
 func (s *selection) hasIdle() bool {

@@ -435,3 +435,31 @@ func BenchmarkChoose(b *testing.B) {
 		mustChoose(b, w, Config{Pool: "!has(dedicated)", Avoid: "dedicated == 'gateway'"})
 	}
 }
+
+// TestChooseBIRD: a node with BIRD is chosen if the rules say so, after the agents of its zone; the
+// first is an agent without workloads.
+func TestChooseBIRD(t *testing.T) {
+	var nodes []testNode
+	for i, zone := range []string{"east", "east", "west", "west", "south"} {
+		n := numbered(i)
+		n.zone, n.age = zone, 100-i
+		nodes = append(nodes, n)
+	}
+	kinds := map[string]string{"n0000": "bird", "n0002": "bird", "n0003": "none", "n0004": "bird"}
+	w := worldOf(objectsOf(nodes), kinds)
+	if c := mustChoose(t, w, Config{}); !slices.Equal(names(c), []string{"n0001", "n0003"}) {
+		t.Errorf("without BIRD: %v", names(c))
+	}
+	c := mustChoose(t, w, Config{Bird: true})
+	var order []string
+	for _, r := range c.Reflectors {
+		order = append(order, r.Node)
+	}
+	if want := []string{"n0003", "n0001", "n0004"}; !slices.Equal(order, want) {
+		t.Errorf("with BIRD: %v, want %v", order, want)
+	}
+	c = mustChoose(t, w, Config{Bird: true, Min: 4})
+	if !slices.Equal(names(c), []string{"n0000", "n0001", "n0003", "n0004"}) {
+		t.Errorf("four: %v", names(c))
+	}
+}

@@ -37,6 +37,8 @@ type Config struct {
 	Pool      string `json:"pool,omitempty"`
 	WholePool bool   `json:"wholePool,omitempty"`
 	Avoid     string `json:"avoid,omitempty"`
+	// Bird: nodes with BIRD may be reflectors, after the agents of their zone.
+	Bird bool `json:"bird,omitempty"`
 	// GraceSeconds (default: 60) is how long most sessions with a node must be down before it
 	// counts as dead. LimitSeconds (default: 600) is how long a step may take before it is undone.
 	GraceSeconds int `json:"graceSeconds,omitempty"`

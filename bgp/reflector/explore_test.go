@@ -116,17 +116,108 @@ func (m *model) explore(most int) explored {
 	return found
 }
 
-// four is a cluster of four nodes with a number of reflectors, the oldest first.
+// four is a cluster of four nodes with a number of reflectors, the oldest first, in which the mesh
+// is said to be on: what is there before and after it was off does not differ.
 func four(reflectors int, dataplanes map[string]string) *model {
+	return fourWith(Config{Min: reflectors, Max: reflectors}, dataplanes, nil)
+}
+
+func fourWith(c Config, dataplanes, zones map[string]string) *model {
 	var nodes []testNode
 	for i, name := range []string{"a", "b", "c", "d"} {
 		n := numbered(i)
-		n.name, n.age = name, 100-i
+		n.name, n.age, n.zone = name, 100-i, zones[name]
 		nodes = append(nodes, n)
 	}
-	return newModel(nodes, dataplanes, Goal{
-		Mode: Reflectors, Since: start, Config: Config{Min: reflectors, Max: reflectors},
-	})
+	return newModel(nodes, dataplanes, Goal{Mode: Reflectors, Since: start, Config: c},
+		configuration(`{"nodeToNodeMeshEnabled":true}`))
+}
+
+// birdsReflect: BIRD is the only one in its zone, and becomes a reflector.
+func birdsReflect(reflectors int, dataplanes map[string]string) *model {
+	zones := map[string]string{}
+	for name, kind := range dataplanes {
+		if kind == "bird" {
+			zones[name] = "zone of " + name
+		}
+	}
+	return fourWith(Config{Min: reflectors, Max: reflectors, Bird: true}, dataplanes, zones)
+}
+
+// TestBIRDReflects: with an agent without workloads as the first and the last reflector, and one
+// BIRD as another, nothing is missing in any order of events.
+func TestBIRDReflects(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		dataplanes map[string]string
+		faults     []string
+	}{
+		{"one BIRD", withBIRD, []string{"kill", "abort"}},
+		{"one of two", map[string]string{"a": "none", "c": "bird", "d": "bird"}, nil},
+	} {
+		for _, fault := range append(tc.faults, "none") {
+			t.Run(tc.name+", "+fault, func(t *testing.T) {
+				t.Parallel()
+				m := birdsReflect(2, tc.dataplanes)
+				if fault != "none" {
+					m.faults = []string{fault}
+				}
+				found := m.explore(mostStates)
+				if found.wrong != "" {
+					t.Error(found.wrong)
+				}
+				if found.ends["mesh"] == 0 {
+					t.Error("it does not come back to the mesh")
+				}
+				t.Logf("%d states of at most %d, %d versions of etcd, ends: %v", found.states,
+					mostStates, len(m.versions), found.ends)
+			})
+		}
+	}
+}
+
+// TestLossBesideBIRD: what needs Goal.AcceptLoss does not begin without it, and loses routes with
+// it.
+func TestLossBesideBIRD(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		reflectors int
+		dataplanes map[string]string
+		bird       bool
+		want       string
+	}{
+		{"the first has workloads", 2, map[string]string{"d": "bird"}, false,
+			"Node(a) has workloads: their flows with d are lost"},
+		{"BIRD is the first", 1, map[string]string{
+			"a": "bird", "b": "bird", "c": "bird", "d": "bird",
+		}, true, "Node(a) runs BIRD: its flows with all nodes are lost"},
+		{"two BIRDs", 3, map[string]string{"a": "none", "c": "bird", "d": "bird"}, true,
+			"Node(d) has workloads: their flows with the reflectors c, which run BIRD, are lost"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			of := four
+			if tc.bird {
+				of = birdsReflect
+			}
+			m := of(tc.reflectors, tc.dataplanes)
+			found := m.explore(mostStates)
+			for end := range found.ends {
+				if !strings.HasPrefix(end, "a person: "+tc.want) {
+					t.Errorf("it ends with %q, want %q", end, tc.want)
+				}
+			}
+			if found.wrong != "" {
+				t.Error(found.wrong)
+			}
+			m = of(tc.reflectors, tc.dataplanes)
+			m.first.goal.AcceptLoss = true
+			if found = m.explore(mostStates); !strings.Contains(found.wrong, "has no route to") {
+				t.Errorf("accepted, nothing is lost: %q", found.wrong)
+			}
+			t.Log(found.wrong)
+		})
+	}
 }
 
 // mostStates bounds a search.
@@ -179,12 +270,20 @@ func TestGates(t *testing.T) {
 		{"mesh", "", 1, nil, "has no route to"},
 		{"copies", "die", 2, nil, "has no route to"},
 		{"leave", "", 2, nil, "has no route to"},
+		{"mesh is seen", "abort", 2, nil, "has no route to"},
+		{"bird applied", "", 2, withBIRD, "has no route to"},
+		{"bird routes", "", 2, withBIRD, "has no route to"},
+		{"bird routes, as a reflector", "", 2, withBIRD, "has no route to"},
+		{"bird applied, as a reflector", "", 2, withBIRD, "has no route to"},
 		{"goal", "abort", 2, nil, "a step was taken for a goal that is another one now"},
 		{"revisions", "annotate", 2, nil, "what a person wrote is lost"},
 	} {
 		t.Run(tc.gate, func(t *testing.T) {
 			t.Parallel()
 			m := four(tc.reflectors, tc.dataplanes)
+			if gate, ok := strings.CutSuffix(tc.gate, ", as a reflector"); ok {
+				m, tc.gate = birdsReflect(tc.reflectors, tc.dataplanes), gate
+			}
 			m.lie = tc.gate
 			if tc.fault != "" {
 				m.faults = []string{tc.fault}

@@ -7,26 +7,45 @@ import (
 // gate is a condition for the next step. It returns nil when it is open.
 type gate func() *Wait
 
-// seen: an agent answers for each node, or the node is dead. Nodes that never had an agent, or have
-// one of another version, may be accepted unseen. One that is cut off from etcd may not: it goes on
-// with what it has read, and would lose the sessions that others end.
+// seen: an agent answers for each node, or calico-node for its BIRD, or the node is dead. Nodes
+// with a mute calico-node, or an agent of another version, may be accepted unseen. An agent that is
+// cut off from etcd may not: it goes on with what it has read, and would lose the sessions that
+// others end.
 func (d *decider) seen() *Wait {
-	nodes := d.only(func(n string) bool {
+	var agents, mute, asked []string
+	for _, n := range d.names {
 		a, hasAgent := d.Agents[n]
-		accepted := d.goal.AcceptUnseen && (!hasAgent || a.Lost.IsZero())
-		return !d.known(n) && !accepted && !d.dead[n]
-	})
-	if len(nodes) == 0 {
-		return nil
+		switch {
+		case d.dead[n] || d.seenNode(n):
+		case hasAgent && !(d.goal.AcceptUnseen && a.Lost.IsZero()):
+			agents = append(agents, n)
+		case !hasAgent && !d.isMute(n):
+			asked = append(asked, n)
+		case !hasAgent && !d.goal.AcceptUnseen:
+			mute = append(mute, n)
+		}
 	}
-	return &Wait{What: "no agent of this version answers for " + some(nodes, ", "), Nodes: nodes}
+	for _, w := range []Wait{
+		{What: "no agent of this version answers for ", Nodes: agents},
+		{What: "neither an agent nor calico-node answers for ", Nodes: mute},
+		{What: "no answer yet from calico-node of ", Nodes: asked},
+	} {
+		if len(w.Nodes) > 0 {
+			w.What += some(w.Nodes, ", ")
+			return &w
+		}
+	}
+	return nil
 }
 
-// applied: every agent has applied what is in etcd. Without this gate a node that sees writes late,
-// or those to one range of keys before those to another, would lack sessions that the next step
-// relies on.
+// applied: every agent has applied what is in etcd, and every BIRD, as far as its sessions show
+// that. Without this gate a node that sees writes late, or those to one range of keys before those
+// to another, would lack sessions that the next step relies on.
 func (d *decider) applied() *Wait {
 	nodes := d.only(func(n string) bool {
+		if d.bird(n) {
+			return d.seenNode(n) && !d.birdApplied(n)
+		}
 		return d.known(n) && d.Agents[n].Status.Digest != d.digest(n)
 	})
 	if len(nodes) == 0 {
@@ -35,12 +54,26 @@ func (d *decider) applied() *Wait {
 	return &Wait{What: "the last change is not applied at " + some(nodes, ", "), Nodes: nodes}
 }
 
-// sessionsUp: all sessions between nodes with an agent are up.
+// meshIsSeen: the mesh has been on for the grace time. It is turned on without a gate, so a node
+// may not have seen yet that it went and came back, and nothing that the node says shows that.
+func (d *decider) meshIsSeen() *Wait {
+	if d.Now.Sub(d.goal.MeshOn) >= d.grace {
+		return nil
+	}
+	return &Wait{What: fmt.Sprintf("the mesh has been on for less than %s", d.grace)}
+}
+
+// sessionsUp: all sessions between nodes that gates look at are up.
 func (d *decider) sessionsUp() *Wait {
+	for _, n := range d.only(d.bird) {
+		if other := d.birdDown(n); other != "" {
+			return sessionDown(n, other)
+		}
+	}
 	for _, n := range d.only(d.known) {
 		s := d.Agents[n].Status
 		for _, down := range s.Down {
-			if d.known(down.Node) {
+			if d.seenNode(down.Node) {
 				return sessionDown(n, down.Node)
 			}
 		}
@@ -50,7 +83,7 @@ func (d *decider) sessionsUp() *Wait {
 		}
 		if d.hasDownBits(n) {
 			for other, isDown := range d.downBits(n) {
-				if isDown && d.known(other) {
+				if isDown && d.seenNode(other) {
 					return sessionDown(n, other)
 				}
 			}
@@ -123,7 +156,7 @@ func (d *decider) newestCovers(c Choice) gate {
 			return nil
 		}
 		nodes := d.only(func(n string) bool {
-			return d.known(n) && (n == newest || !d.isReflector(n))
+			return d.seenNode(n) && (n == newest || !d.isReflector(n))
 		})
 		return d.answers(Question{Cover: newest}, nodes, func(string) int { return 1 })
 	}
@@ -131,7 +164,7 @@ func (d *decider) newestCovers(c Choice) gate {
 
 // withoutMesh: no node needs the mesh, and each client has every route twice.
 func (d *decider) withoutMesh() *Wait {
-	return d.answers(Question{Mesh: true}, d.only(d.known), d.copies(len(d.reflectors())))
+	return d.answers(Question{Mesh: true}, d.only(d.seenNode), d.copies(len(d.reflectors())))
 }
 
 // withoutReflector: no node needs this reflector. Where the mesh is off each client keeps every
@@ -142,8 +175,15 @@ func (d *decider) withoutReflector(r string) gate {
 		if !d.meshIsOn() {
 			copies = d.copies(len(d.reflectors()) - 1)
 		}
-		return d.answers(Question{Leave: r, Label: d.Label}, d.only(d.known), copies)
+		q := Question{Leave: r, Label: d.Label, Resets: d.resets()}
+		return d.answers(q, d.only(d.seenNode), copies)
 	}
+}
+
+// resets reports whether sessions are reset when a reflector of ours leaves, while another can
+// carry their routes: its own where it runs BIRD, else those with nodes that do.
+func (d *decider) resets() bool {
+	return len(d.only(d.bird)) > 0 && len(d.ours()) > 1
 }
 
 // copies is how many a client must have of each route while a number of reflectors are left. A

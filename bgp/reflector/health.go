@@ -37,9 +37,9 @@ func (w *World) unfit(node string, r rules, dead map[string]bool) string {
 			return fmt.Sprintf("it is dead: it publishes no status, and most of its sessions have "+
 				"been down for %s", r.grace)
 		}
-	case w.bird(node):
-		return "it runs BIRD: the controller makes only agents reflectors yet"
-	case !w.known(node):
+	case w.bird(node) && !r.Bird:
+		return "it runs BIRD, which the rules allow for no reflector"
+	case !w.bird(node) && !w.known(node):
 		return "its agent is away or of another version"
 	}
 	return w.unfitInKubernetes(node, r)
@@ -77,13 +77,16 @@ type tally struct {
 
 func (t tally) isDead() bool { return 2*t.down > t.peers }
 
-// deadNodes are those without a status with which most of their peers with an agent have lost all
-// sessions. A node that only lacks the status may be cut off from etcd, and still work. Peers that
-// are cut off count as having one: the smaller part of a split network declares none dead.
+// deadNodes are those without a status, or an answer of BIRD, with which most of their peers with
+// an agent have lost all sessions. A node that only lacks the status may be cut off from etcd, and
+// still work. Peers that are cut off count as having one: the smaller part of a split network
+// declares none dead.
 func (w *World) deadNodes(r rules) map[string]bool {
 	silent := map[string]*tally{}
 	for _, n := range w.names {
-		if a, ok := w.Agents[n]; !ok || !a.Lost.IsZero() {
+		a, ok := w.Agents[n]
+		b := w.Birds[n]
+		if !ok && (len(b.Answers) == 0 || b.Silent) || ok && !a.Lost.IsZero() {
 			silent[n] = &tally{}
 		}
 	}

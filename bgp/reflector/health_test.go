@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/calico"
 )
 
 const testLabel = "vpp-route-agent/route-reflector"
@@ -340,5 +342,27 @@ func BenchmarkNextWithManyOff(b *testing.B) {
 				Next(w, Goal{Mode: Reflectors, Since: start})
 			}
 		})
+	}
+}
+
+// A node with BIRD is dead when most agents have lost their sessions with it, unless its
+// calico-node answers.
+func TestDeadBIRD(t *testing.T) {
+	r := mustParse(t, Config{})
+	for _, tc := range []struct {
+		name string
+		bird Bird
+		want bool
+	}{
+		{"nobody has asked", Bird{}, true},
+		{"it has answered", Bird{Answers: make([]calico.NodeStatus, 1)}, false},
+		{"it answers no more", Bird{Answers: make([]calico.NodeStatus, 1), Silent: true}, true},
+	} {
+		w := reflected(t, 7, 3, nil)
+		split(w, func(n string) bool { return n != "n0002" })
+		runsBIRD(w, "n0002", tc.bird)
+		if got := w.deadNodes(r)["n0002"]; got != tc.want {
+			t.Errorf("%s: dead %t, want %t", tc.name, got, tc.want)
+		}
 	}
 }

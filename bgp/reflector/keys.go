@@ -214,6 +214,8 @@ func DecodeQuestion(value []byte) (Question, error) {
 		return Question{}, errors.New("it is to have one of cover, mesh and leave")
 	case a.Label != "" && a.Leave == "":
 		return Question{}, errors.New("it has a label, which belongs to leave")
+	case a.Resets && a.Leave == "":
+		return Question{}, errors.New("it has resets, which belongs to leave")
 	case !a.Mesh && !nodeForm.MatchString(a.Cover+a.Leave):
 		return Question{}, fmt.Errorf("%.64q is no name of a node", a.Cover+a.Leave)
 	case a.Label != "" && !isLabel(a.Label):

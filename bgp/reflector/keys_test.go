@@ -173,13 +173,14 @@ func TestGarbageIsAProblemAndUnknown(t *testing.T) {
 
 func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	for value, want := range map[string]string{
-		``:                                     "end of JSON",
-		`{"format":2,"mesh":true}`:             "format 2 is not understood",
-		`{"format":1}`:                         "one of cover, mesh and leave",
-		`{"format":1,"mesh":true,"cover":"a"}`: "one of cover, mesh and leave",
-		`{"format":1,"mesh":true,"label":"a"}`: "belongs to leave",
-		`{"format":1,"mash":true}`:             `unknown field "mash"`,
-		`{"format":1,"cover":"A"}`:             "no name of a node",
+		``:                                       "end of JSON",
+		`{"format":2,"mesh":true}`:               "format 2 is not understood",
+		`{"format":1}`:                           "one of cover, mesh and leave",
+		`{"format":1,"mesh":true,"cover":"a"}`:   "one of cover, mesh and leave",
+		`{"format":1,"mesh":true,"label":"a"}`:   "belongs to leave",
+		`{"format":1,"mesh":true,"resets":true}`: "resets, which belongs to leave",
+		`{"format":1,"mash":true}`:               `unknown field "mash"`,
+		`{"format":1,"cover":"A"}`:               "no name of a node",
 		`{"format":1,"leave":"` + strings.Repeat("a", 254) + `"}`:              "no name of a node",
 		`{"format":1,"leave":"a","label":"a b"}`:                               "is not a label",
 		`{"format":1,"leave":"a","label":"` + strings.Repeat("a", 1000) + `"}`: "is not a label",

@@ -65,9 +65,7 @@ func (m *model) left(node int, h hypothesis) [2]set {
 		if p == nil {
 			continue
 		}
-		// BIRD's session ends with the role
-		if slices.Contains(ended, p.ID()) ||
-			m.dataplanes[node] == "bird" && h.q.Leave == m.names[b] {
+		if slices.Contains(ended, p.ID()) {
 			left[0] = left[0].with(b)
 		}
 		if slices.Contains(unreflected, p.ID()) {
@@ -83,10 +81,14 @@ func (m *model) left(node int, h hypothesis) [2]set {
 func (m *model) decide(s *state, late bool) Decision {
 	v := s.latest
 	base := m.world(v)
-	known := fmt.Appendf(nil, "%d %t %d ", v.id, late, s.dead)
+	known := fmt.Appendf(nil, "%d %t %d %t ", v.id, late, s.dead, m.allSee(s))
 	applied := make([]bool, len(m.names))
 	for n, name := range m.names {
 		p := m.planOf(s, n)
+		if m.dataplanes[n] == "bird" {
+			known = m.birdKey(known, s, n)
+			continue
+		}
 		applied[n] = p.digest == base.digest(name) || m.lie == "applied"
 		known = strconv.AppendBool(known, applied[n])
 		for b := range p.peers {
@@ -101,14 +103,24 @@ func (m *model) decide(s *state, late bool) Decision {
 		d, ok := m.decisions[string(known)]
 		if !ok {
 			w := *base
-			w.Agents = map[string]Agent{}
+			w.Agents, w.Birds = map[string]Agent{}, map[string]Bird{}
 			for n, name := range m.names {
-				w.Agents[name] = m.agent(s, n, applied[n], answers[n])
+				if m.dataplanes[n] == "bird" {
+					w.Birds[name] = m.bird(s, n)
+				} else {
+					w.Agents[name] = m.agent(s, n, applied[n], answers[n])
+				}
 			}
 			if late {
 				w.Now = w.Now.Add(time.Hour)
 			}
 			d = Next(&w, v.goal)
+			if m.lie == "mesh is seen" || m.allSee(s) { // each node within the grace time
+				if d.Wait != nil && strings.HasPrefix(d.Wait.What, "the mesh has been on") {
+					w.Now = w.Now.Add(2 * time.Minute)
+					d = Next(&w, v.goal)
+				}
+			}
 			m.decisions[string(known)] = d
 		}
 		if d.Wait == nil || d.Wait.Ask == nil || slices.Contains(asked, *d.Wait.Ask) {
@@ -117,7 +129,7 @@ func (m *model) decide(s *state, late bool) Decision {
 		q := *d.Wait.Ask
 		asked = append(asked, q)
 		for n := range m.names {
-			if n != s.dead {
+			if n != s.dead && m.dataplanes[n] != "bird" {
 				a := m.answer(s, n, q)
 				a.Digest = base.digest(m.names[n]) // the gate before asks for it
 				answers[n] = append(answers[n], a, a)
@@ -125,6 +137,16 @@ func (m *model) decide(s *state, late bool) Decision {
 			}
 		}
 	}
+}
+
+// allSee reports whether every node has seen all writes.
+func (m *model) allSee(s *state) bool {
+	for n, seen := range s.seen {
+		if n != s.dead && seen != s.latest.at {
+			return false
+		}
+	}
+	return true
 }
 
 // agent is what a controller knows of one.

@@ -32,6 +32,8 @@ type Goal struct {
 	// Since is when the last step was taken, or Mode was set or resumed; zero once the goal is
 	// reached. Only while it is set does a gate have a limit, and do agents have questions.
 	Since time.Time `json:"since,omitzero"`
+	// MeshOn is when a step on the way back turned the mesh on; zero once the goal is reached.
+	MeshOn time.Time `json:"meshOn,omitzero"`
 	// From is what the cluster was when the migration began; empty once it has ended.
 	From Mode `json:"from,omitempty"`
 	// Undo says why the steps are undone; empty: they are not.
@@ -87,6 +89,7 @@ type Wait struct {
 	What   string
 	Nodes  []string  // that are waited for
 	Ask    *Question // to be put to all agents
+	Birds  []string  // nodes with BIRD, to be asked as well
 	Person bool      // only a person can change it
 }
 
@@ -117,7 +120,11 @@ func Next(w *World, g Goal) Decision {
 	}
 	// The mesh only adds sessions. As the way out of an emergency it waits for nobody.
 	if g.target() == Mesh && !w.meshIsOn() {
-		return passage{d: d}.then("turn the mesh on", d.turnMeshOn)
+		on := passage{d: d}.then("turn the mesh on", d.turnMeshOn)
+		if on.Step != nil {
+			on.Step.Goal.MeshOn = w.Now
+		}
+		return on
 	}
 	atRest := g.target() == Mesh && g.Since.IsZero() && !w.Begun() // there is nothing to decide
 	if reason := w.storm(r); reason != "" && !atRest {
@@ -169,10 +176,10 @@ func (d *decider) toReflectors() Decision {
 func (d *decider) toMesh() Decision {
 	if leaving := d.leaving(); len(leaving) > 0 {
 		leaves := leaving[0]
-		if reason := d.loss(leaves); len(leaving) == 1 && reason != "" {
+		if reason := d.loss(leaves, leaving[1:]); reason != "" && !d.goal.AcceptLoss {
 			return byPerson(reason)
 		}
-		return d.when(d.applied, d.sessionsUp, d.withoutReflector(leaves)).then(
+		return d.when(d.applied, d.meshIsSeen, d.sessionsUp, d.withoutReflector(leaves)).then(
 			fmt.Sprintf("Node(%s) stops being a reflector", leaves), d.disable(leaves, ""))
 	}
 	if d.objects[peerKey].Revision != 0 {
@@ -203,10 +210,16 @@ func (d *decider) when(gates ...gate) passage {
 	}
 	for _, g := range append([]gate{d.seen}, gates...) {
 		if wait := g(); wait != nil {
-			return passage{d, wait}
+			return passage{d, d.asking(wait)}
 		}
 	}
 	return passage{d: d}
+}
+
+// asking has nodes with BIRD asked while a gate is shut.
+func (d *decider) asking(w *Wait) *Wait {
+	w.Birds = d.only(func(n string) bool { return d.bird(n) && !d.dead[n] })
+	return w
 }
 
 // then returns the step, or waits for its gates; an undo once they were shut for too long.
@@ -233,7 +246,9 @@ func (d *decider) reached(what string, gates ...gate) Decision {
 	if p := d.when(gates...); p.wait != nil {
 		return d.orUndo("done", p.wait)
 	}
-	return d.step("verify: "+what, nil, func(g *Goal) { g.Since, g.From = time.Time{}, "" })
+	return d.step("verify: "+what, nil, func(g *Goal) {
+		g.Since, g.MeshOn, g.From = time.Time{}, time.Time{}, ""
+	})
 }
 
 // maxCompared is below etcd's limit of 128 comparisons in a transaction.
@@ -273,7 +288,7 @@ func (d *decider) orUndo(does string, wait *Wait) Decision {
 	}
 	newest := wait.Ask.Cover
 	if shut := d.withoutReflector(newest)(); shut != nil {
-		return Decision{Wait: shut}
+		return Decision{Wait: d.asking(shut)}
 	}
 	reason := fmt.Sprintf("it did not cover all nodes within %s", d.limit)
 	return passage{d: d}.then(fmt.Sprintf("Node(%s) stops being a reflector: %s", newest, reason),

@@ -1,6 +1,7 @@
 package reflector
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,6 +43,38 @@ func say(w *World, q Question) {
 		a.Answers = append(a.Answers, yes, yes)
 		w.Agents[n] = a
 	}
+}
+
+// runsBIRD gives a node BIRD instead of an agent.
+func runsBIRD(w *World, node string, b Bird) {
+	delete(w.Agents, node)
+	w.Birds = map[string]Bird{node: b}
+}
+
+// answersOf are as many answers of a node's BIRD: its sessions are up, and each peer has sent the
+// prefixes of all, node i's by its own address.
+func (w *World) answersOf(node string, n int) (all []calico.NodeStatus) {
+	for range n {
+		var s calico.NodeStatus
+		first := map[netip.Prefix]bool{}
+		for _, p := range w.peersOf(node) {
+			s.Peers = append(s.Peers, calico.NodeStatusPeer{
+				Address: p.Address, Type: peerType(p.Scope), Established: true,
+			})
+			for i, owner := range w.names {
+				if owner == node {
+					continue
+				}
+				s.Routes = append(s.Routes, calico.NodeStatusRoute{
+					Prefix: prefixOf(i), Interface: "eth0", Peer: p.Address,
+					Gateway: w.snapshot.Nodes[owner].IPv4.Addr().String(), FIB: !first[prefixOf(i)],
+				})
+				first[prefixOf(i)] = true
+			}
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // TestNext: each line is a world and what is decided in it. The cluster has four nodes.
@@ -114,10 +147,64 @@ func TestNext(t *testing.T) {
 				"being the last"},
 		{"BIRD, accepted", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
 			func(w *World) { delete(w.Agents, "d") },
-			"wait: no agent of this version answers for d"},
+			"wait: no answer yet from calico-node of d"},
+		{"BIRD that does not answer", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) { runsBIRD(w, "d", Bird{Silent: true}) },
+			"wait: neither an agent nor calico-node answers for d"},
+		{"BIRD, accepted and unseen, is asked first", Goal{Mode: Reflectors, AcceptLoss: true,
+			AcceptUnseen: true}, nil, nil, func(w *World) { delete(w.Agents, "d") },
+			"wait: no answer yet from calico-node of d"},
 		{"BIRD, accepted and unseen", Goal{Mode: Reflectors, AcceptLoss: true, AcceptUnseen: true},
-			nil, nil, func(w *World) { delete(w.Agents, "d") },
+			nil, nil, func(w *World) { runsBIRD(w, "d", Bird{Silent: true}) },
 			"step: create BGPPeer(" + peerName + ")"},
+		{"BIRD that answers", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) { runsBIRD(w, "d", Bird{Answers: w.answersOf("d", 2)}) },
+			"step: create BGPPeer(" + peerName + ")"},
+		{"BIRD that has answered once", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) { runsBIRD(w, "d", Bird{Answers: w.answersOf("d", 1)}) },
+			"wait: no answer yet from calico-node of d"},
+		{"BIRD whose answer lacks the family", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				answers := w.answersOf("d", 2)
+				answers[1].Routes = nil
+				runsBIRD(w, "d", Bird{Answers: answers})
+			}, "wait: neither an agent nor calico-node answers for d"},
+		{"BIRD that lacks a session", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				answers := w.answersOf("d", 2)
+				answers[1].Peers = answers[1].Peers[1:]
+				runsBIRD(w, "d", Bird{Answers: answers})
+			}, "wait: the last change is not applied at d"},
+		{"BIRD that has one too many", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				answers := w.answersOf("d", 2)
+				more := answers[1].Peers[0]
+				more.Type = calico.PeerTypeNode
+				answers[1].Peers = append(answers[1].Peers, more)
+				runsBIRD(w, "d", Bird{Answers: answers})
+			}, "wait: the last change is not applied at d"},
+		{"BIRD that has one with a router", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				answers := w.answersOf("d", 2)
+				answers[1].Peers = append(answers[1].Peers, calico.NodeStatusPeer{
+					Address: netip.MustParseAddr("192.0.2.1"), Type: calico.PeerTypeGlobal,
+					Established: true,
+				})
+				runsBIRD(w, "d", Bird{Answers: answers})
+			}, "step: create BGPPeer(" + peerName + ")"},
+		{"a session of BIRD that is down", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				answers := w.answersOf("d", 2)
+				answers[1].Peers[1].Established = false
+				runsBIRD(w, "d", Bird{Answers: answers})
+			}, "wait: the session between d and b is down"},
+		{"a session with BIRD that is down", Goal{Mode: Reflectors, AcceptLoss: true}, nil, nil,
+			func(w *World) {
+				runsBIRD(w, "d", Bird{Answers: w.answersOf("d", 2)})
+				a := w.Agents["b"]
+				a.Status.Down = []Down{{"d", start}}
+				w.Agents["b"] = a
+			}, "wait: the session between b and d is down"},
 		{"an agent that has lost etcd is not accepted unseen",
 			Goal{Mode: Reflectors, AcceptLoss: true, AcceptUnseen: true}, nil, nil,
 			func(w *World) {
@@ -134,7 +221,7 @@ func TestNext(t *testing.T) {
 			a := w.Agents["b"]
 			a.Status.Dataplane = "none"
 			w.Agents["b"] = a
-		}, "wait: no agent of this version answers for d"},
+		}, "wait: no answer yet from calico-node of d"},
 		{"etcd was away", toReflectors, nil, nil,
 			func(w *World) { w.Connected = start.Add(-time.Second) },
 			"wait: etcd has been reachable for only 1s of the 1m0s that agents have to return"},
@@ -291,11 +378,40 @@ func TestNext(t *testing.T) {
 		{"the agent without workloads is the last",
 			Goal{Mode: Mesh, AcceptUnseen: true, Since: start}, all, []Object{peer},
 			func(w *World) {
-				delete(w.Agents, "d")
+				runsBIRD(w, "d", Bird{Silent: true})
 				a := w.Agents["c"]
 				a.Status.Dataplane = "none"
 				w.Agents["c"] = a
 			}, "ask: not all routes without reflector b at a, b, c"},
+		{"BIRD has to have all routes without the last in", Goal{Mode: Mesh, Since: start}, all,
+			[]Object{peer}, func(w *World) {
+				a := w.Agents["a"]
+				a.Status.Dataplane = "none"
+				w.Agents["a"] = a
+				runsBIRD(w, "d", Bird{Answers: w.answersOf("d", 2)})
+				say(w, Question{Leave: "c", Label: label, Resets: true})
+			}, "step: Node(c) stops being a reflector"},
+		{"and has not", Goal{Mode: Mesh, Since: start}, all,
+			[]Object{peer}, func(w *World) {
+				a := w.Agents["a"]
+				a.Status.Dataplane = "none"
+				w.Agents["a"] = a
+				answers := w.answersOf("d", 2)
+				for i, r := range answers[1].Routes { // b's route comes from c alone
+					if r.Prefix == prefixOf(1) && r.Peer != w.snapshot.Nodes["c"].IPv4.Addr() {
+						answers[1].Routes[i].Prefix = prefixOf(7)
+					}
+				}
+				answers[1].Routes = append(answers[1].Routes, calico.NodeStatusRoute{
+					Prefix: prefixOf(1), Gateway: "10.0.0.2", Interface: "eth0",
+					Peer: w.snapshot.Nodes["c"].IPv4.Addr(), FIB: true,
+				})
+				runsBIRD(w, "d", Bird{Answers: answers})
+				say(w, Question{Leave: "c", Label: label, Resets: true})
+			}, "ask: not all routes without reflector c at d, such as 10.1.1.0/26"},
+		{"the mesh came back just now", Goal{Mode: Mesh, Since: start,
+			MeshOn: start.Add(-59 * time.Second)}, all, []Object{peer}, nil,
+			"wait: the mesh has been on for less than 1m0s"},
 		{"our BGPPeer last", toMesh, nil, []Object{peer}, nil,
 			"step: delete BGPPeer(" + peerName + ")"},
 		{"the mesh", toMesh, nil, nil, nil, "step: verify: mesh"},

@@ -81,10 +81,8 @@ func (d *decider) preflight(c Choice) []string {
 	if len(c.Problems) > 0 {
 		return c.Problems
 	}
-	if len(d.reflectors()) == 0 {
-		if reason := d.loss(c.Reflectors[0].Node); reason != "" {
-			return []string{reason}
-		}
+	if reason := d.lossThere(c); reason != "" && !d.goal.AcceptLoss {
+		return []string{reason}
 	}
 	var chosen strings.Builder
 	for _, r := range c.Reflectors {
@@ -98,19 +96,51 @@ func (d *decider) preflight(c Choice) []string {
 	return found
 }
 
-// loss says what is lost when a node is the first reflector, or the last, unless that is accepted.
-// An agent changes roles without resetting a session, BIRD does not.
-func (d *decider) loss(node string) string {
-	if d.goal.AcceptLoss {
-		return ""
+// lossThere says what is lost when the chosen become reflectors.
+func (w *World) lossThere(c Choice) string {
+	var all []string
+	before := w.reflectors()
+	for _, r := range c.Reflectors {
+		if w.isReflector(r.Node) {
+			continue
+		}
+		if reason := w.loss(r.Node, before); reason != "" {
+			all = append(all, reason)
+		}
+		before = append(before, r.Node)
 	}
-	return d.World.loss(node)
+	return some(all, "; ")
 }
 
-func (w *World) loss(node string) string {
+// lossBack says what is lost when the reflectors leave in this order.
+func (w *World) lossBack(leaving []string) string {
+	var all []string
+	for i, node := range leaving {
+		if reason := w.loss(node, leaving[i+1:]); reason != "" {
+			all = append(all, reason)
+		}
+	}
+	return some(all, "; ")
+}
+
+// loss says what is lost when a node becomes a reflector beside others, or stops being one. An
+// agent changes roles without resetting a session, BIRD does not. Reflectors do not pass on each
+// other's routes to a third; what is lost between others another reflector carries.
+func (w *World) loss(node string, others []string) string {
 	birds := w.only(w.bird)
-	if len(birds) == 0 || w.idle(node) {
+	beside := slices.DeleteFunc(slices.Clone(others), func(n string) bool { return !w.bird(n) })
+	switch {
+	case w.idle(node):
 		return ""
+	case len(beside) > 0:
+		return fmt.Sprintf("Node(%s) has workloads: their flows with the reflectors %s, which run "+
+			"BIRD, are lost for about 2 s when it becomes a reflector beside them or stops being "+
+			"one", node, some(beside, ", "))
+	case len(others) > 0 || len(birds) == 0:
+		return ""
+	case w.bird(node):
+		return fmt.Sprintf("Node(%s) runs BIRD: its flows with all nodes are lost for up to 10 s "+
+			"when it becomes the first reflector or stops being the last", node)
 	}
 	return fmt.Sprintf("Node(%s) has workloads: their flows with %s are lost for about 2 s, until "+
 		"BIRD has its session again, when it becomes the first reflector or stops being the last",

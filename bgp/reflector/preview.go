@@ -15,8 +15,8 @@ type Preview struct {
 	Obstacles []string `json:"obstacles"`
 	// Loss says which packets the migration loses, so that it needs Goal.AcceptLoss; "": none.
 	Loss string `json:"loss,omitempty"`
-	// Unseen are the nodes with BIRD, which no gate sees, so that it needs Goal.AcceptUnseen.
-	Unseen []string `json:"unseen"`
+	// Birds are the nodes with BIRD, which are asked through calico-node.
+	Birds  []string `json:"birds"`
 	Before Sessions `json:"before"`
 	After  Sessions `json:"after"`
 }
@@ -44,7 +44,7 @@ func NewPreview(w *World, g Goal) (Preview, error) {
 	c := choose(w, r, w.deadNodes(r))
 	p := Preview{
 		To: g.target(), Choice: c, Steps: []PreviewStep{}, Obstacles: []string{},
-		Loss: w.lossOf(g.target(), c), Unseen: w.only(w.bird), Before: w.sessions(),
+		Loss: w.lossOf(g.target(), c), Birds: w.only(w.bird), Before: w.sessions(),
 	}
 	g.AcceptLoss, g.Since = true, w.Now
 	preview := *w
@@ -73,14 +73,13 @@ func resourcesOf(writes []Write) []string {
 	return all
 }
 
-// lossOf is what a migration loses beside BIRD: with the first reflector, or the last.
+// lossOf is what a migration loses beside BIRD.
 func (w *World) lossOf(to Mode, c Choice) string {
-	leaving := w.leaving()
-	switch {
-	case to == Reflectors && len(w.reflectors()) == 0 && len(c.Reflectors) > 0:
-		return w.loss(c.Reflectors[0].Node)
-	case to == Mesh && len(leaving) > 0:
-		return w.loss(leaving[len(leaving)-1])
+	switch to {
+	case Reflectors:
+		return w.lossThere(c)
+	case Mesh:
+		return w.lossBack(w.leaving())
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ func TestPreview(t *testing.T) {
 	}
 	mesh, reflectors := Sessions{45, 0, 9}, Sessions{3*7 + 3, 9, 3}
 	if p.Before != mesh || p.After != reflectors || p.Loss != "" || len(p.Obstacles) > 0 ||
-		!slices.Equal(p.Unseen, []string{"n0003"}) {
+		!slices.Equal(p.Birds, []string{"n0003"}) {
 		t.Errorf("%+v", p)
 	}
 }
@@ -88,7 +88,7 @@ func TestWithoutNodesListsAreEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := NewOverview(Read(nil), Config{})
-	if err != nil || p.Unseen == nil || o.Unseen == nil {
-		t.Errorf("%v; unseen %#v, %#v", err, p.Unseen, o.Unseen)
+	if err != nil || p.Birds == nil || o.Unseen == nil {
+		t.Errorf("%v; birds %#v, unseen %#v", err, p.Birds, o.Unseen)
 	}
 }

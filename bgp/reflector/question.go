@@ -19,6 +19,9 @@ type Question struct {
 	// Leave: what if this node were no reflector, and had no Label?
 	Leave string `json:"leave,omitempty"`
 	Label string `json:"label,omitempty"`
+	// Resets: BIRD is at one end or the other, and resets each session of the node that leaves
+	// which turns from a BGPPeer's into one of the mesh.
+	Resets bool `json:"resets,omitempty"`
 }
 
 // Answer is what an agent found; Digest is that of what it had applied then.
@@ -74,7 +77,7 @@ func (q Question) Without(self string, s *calico.Snapshot) (ended, unreflected [
 	for _, p := range before {
 		then, stays := after[p.ID()]
 		switch {
-		case !stays || Resets(p, then):
+		case !stays || Resets(p, then), q.Resets && p.Scope != then.Scope:
 			ended = append(ended, p.ID())
 		case p.CalicoNode != "" && !then.Reflector:
 			unreflected = append(unreflected, p.ID())
@@ -108,11 +111,22 @@ func (q Question) after(s *calico.Snapshot) *calico.Snapshot {
 }
 
 // shut returns the nodes whose answers keep the gate of q shut, and an example. A node opens it
-// with its last two answers, if it had applied the present resources and nothing would be lost.
+// with its last two answers, if it had applied the present resources and nothing would be lost. So
+// does one with BIRD, by what its calico-node has answered.
 func (w *World) shut(q Question, nodes []string, copies func(node string) int) (
 	shut []string, example string) {
 	var examples []string
 	for _, n := range nodes {
+		if w.bird(n) {
+			for _, c := range w.birdAnswers(n, q) {
+				if !c.ok(copies(n)) {
+					shut = append(shut, n)
+					examples = append(examples, c.Examples...)
+					break
+				}
+			}
+			continue
+		}
 		answers, open := 0, true
 		for _, a := range slices.Backward(w.Agents[n].Answers) {
 			if a.Question != q || answers == 2 {

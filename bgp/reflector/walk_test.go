@@ -96,11 +96,15 @@ var (
 	walkSeed  = flag.Uint64("seed", 0, "of the walks; 0: a new one each time")
 )
 
-// TestRandomWalks: more nodes and all faults, in random orders.
+// TestRandomWalks: more nodes and all faults, in random orders, without and with BIRD.
 func TestRandomWalks(t *testing.T) {
-	cases := []struct{ nodes, walks int }{{5, 50}, {100, 1}}
+	type walks struct {
+		nodes, walks int
+		birds        bool
+	}
+	cases := []walks{{5, 50, false}, {100, 1, false}, {6, 50, true}}
 	if *walkNodes > 0 {
-		cases = append(cases, struct{ nodes, walks int }{*walkNodes, 1})
+		cases = append(cases, walks{*walkNodes, 1, false})
 	}
 	for _, tc := range cases {
 		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
@@ -110,12 +114,16 @@ func TestRandomWalks(t *testing.T) {
 			for i := range tc.walks {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))
 				var nodes []testNode
+				kinds := map[string]string{}
 				for i := range tc.nodes {
 					n := numbered(i)
 					n.age = r.IntN(100)
+					if tc.birds {
+						kinds[n.name] = []string{"none", "bird", "vpp", "bird"}[i%4]
+					}
 					nodes = append(nodes, n)
 				}
-				m := newModel(nodes, nil, Goal{
+				m := newModel(nodes, kinds, Goal{
 					Mode: Reflectors, Since: start, Config: Config{Min: 2, Max: 3},
 				})
 				m.faults = []string{

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -33,6 +34,7 @@ type World struct {
 	// Version is the controller's own. It does not rely on an agent of another version.
 	Version string
 	Agents  map[string]Agent // by node; a node that runs BIRD has none
+	Birds   map[string]Bird  // by node, of those without an agent that were asked
 	// Kubernetes has the Nodes of Kubernetes, by name of the Calico node; nil: not consulted.
 	Kubernetes map[string]KubernetesNode
 
@@ -43,6 +45,7 @@ type World struct {
 	preview  bool     // every gate counts as open, see Preview
 
 	// computed on demand
+	addresses map[netip.Addr]string // of the Nodes
 	peers     map[string][]bgp.Peer // by node
 	digests   map[string]string     // by node
 	resources []byte

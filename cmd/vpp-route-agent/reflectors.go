@@ -230,15 +230,16 @@ func printPreview(w io.Writer, p reflector.Preview) error {
 	switch {
 	case p.Loss != "":
 		fmt.Fprintf(b, "Loss: %s. The migration will need --accept-loss.\n", p.Loss)
-	case len(p.Unseen) > 0:
+	case len(p.Birds) > 0:
 		fmt.Fprintln(b, "Loss: none expected, except what BIRD loses when it changes routes in "+
 			"the kernel.")
 	default:
 		fmt.Fprintln(b, "Loss: none expected, since all nodes run an agent.")
 	}
-	if len(p.Unseen) > 0 {
-		fmt.Fprintf(b, "Gates do not see %s: the migration will need --accept-unseen.\n",
-			count(len(p.Unseen), "node with BIRD", "nodes with BIRD"))
+	if len(p.Birds) > 0 {
+		fmt.Fprintf(b, "Gates ask %s through calico-node. Where it does not answer, the "+
+			"migration will need --accept-unseen.\n",
+			count(len(p.Birds), "node with BIRD", "nodes with BIRD"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

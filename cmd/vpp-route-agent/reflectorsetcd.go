@@ -129,7 +129,7 @@ func printReflectors(w io.Writer, v reflectorsView) error {
 	fmt.Fprintf(b, "Mesh: %s. %s, %d with an agent of this version\n", mesh,
 		count(v.Nodes, "node", "nodes"), v.Agents)
 	if len(v.Unseen) > 0 {
-		fmt.Fprintf(b, "Gates do not see %s\n", firstOf(v.Unseen))
+		fmt.Fprintf(b, "Without one: %s\n", firstOf(v.Unseen))
 	}
 	if len(v.Reflectors) > 0 {
 		tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
@@ -235,8 +235,8 @@ Exit status 1 says that nothing was written, and why.`,
 	f.BoolVar(&dryRun, "dry-run", false, "show the steps and write nothing")
 	f.BoolVar(&acceptLoss, "accept-loss", false,
 		"accept that flows beside nodes with BIRD are lost for some seconds")
-	f.BoolVar(&acceptUnseen, "accept-unseen", false, "accept that no gate looks at nodes with "+
-		"BIRD, or with an agent of another version")
+	f.BoolVar(&acceptUnseen, "accept-unseen", false, "accept that no gate looks at nodes whose "+
+		"calico-node does not answer, or whose agent has another version")
 	_ = c.RegisterFlagCompletionFunc("to",
 		cobra.FixedCompletions(reflectorModes, cobra.ShellCompDirectiveNoFileComp))
 	return deskCommand(c, func(cmd *cobra.Command, _ []string, desk *reflectors.Desk) error {
@@ -263,9 +263,6 @@ Exit status 1 says that nothing was written, and why.`,
 				return refuse("in the way: %s", strings.Join(p.Obstacles, "; "))
 			case p.Loss != "" && !acceptLoss:
 				return refuse("%s. Say --accept-loss", p.Loss)
-			case len(p.Unseen) > 0 && !acceptUnseen:
-				return refuse("no gate sees %s: no agent has published a status there. Say "+
-					"--accept-unseen", firstOf(p.Unseen))
 			}
 			return nil
 		})

@@ -44,6 +44,7 @@ type Controller struct {
 	name, version string
 	log           *slog.Logger
 	leadTime      time.Duration
+	birdPatience  time.Duration
 	// watched is called with a connection and may replace what writes and reads through it.
 	watched func(clientv3.KV) clientv3.KV
 
@@ -95,7 +96,8 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	return &Controller{
 		client: client, name: c.Name, version: c.Version, leadTime: leadTime,
-		log: c.Log.With("component", "controller"),
+		birdPatience: birdPatience,
+		log:          c.Log.With("component", "controller"),
 	}, nil
 }
 
@@ -187,7 +189,7 @@ func (c *Controller) leadInTurn(session *concurrency.Session, client *clientv3.C
 	l := &leader{
 		Controller: c, client: client, kv: client.KV, lease: session.Lease(),
 		key: election.Key(), created: election.Rev(), began: time.Now(), state: state,
-		lost: map[string]time.Time{},
+		lost: map[string]time.Time{}, birds: birds{patience: c.birdPatience},
 	}
 	if c.watched != nil {
 		l.kv = c.watched(l.kv)

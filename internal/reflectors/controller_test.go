@@ -731,6 +731,7 @@ func TestIdle(t *testing.T) {
 func TestLeastRightsOfAController(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "n1", "n2")
+	must(t, c.etcd.Cluster().AddNode(t.Context(), "bird-1", netip.MustParsePrefix("10.0.8.1/24")))
 	must(t, c.etcd.EnableAuth(t.Context(), "secret", map[string]string{"controller": "pw"}))
 	root, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{c.etcd.Endpoint()}, Username: "root", Password: "secret",
@@ -752,12 +753,16 @@ func TestLeastRightsOfAController(t *testing.T) {
 		Name: "a", Version: "v1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	must(t, err)
+	it.birdPatience = time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- it.Run(ctx) }()
-	c.aim(to(reflector.Reflectors))
+	unseen := func(mode reflector.Mode) func(*reflector.Goal) {
+		return func(g *reflector.Goal) { g.Mode, g.AcceptLoss, g.AcceptUnseen = mode, true, true }
+	}
+	c.aim(unseen(reflector.Reflectors))
 	c.reaches("reflectors n1, n2")
-	c.aim(to(reflector.Mesh))
+	c.aim(unseen(reflector.Mesh))
 	c.reaches("mesh")
 	cancel()
 	must(t, <-ended)
@@ -770,9 +775,10 @@ var controllerRights = map[string]clientv3.PermissionType{
 	"/calico/resources/v3/projectcalico.org/bgppeers/":            readWrite,
 	"/calico/resources/v3/projectcalico.org/bgpconfigurations/":   readWrite,
 	"/calico/resources/v3/projectcalico.org/clusterinformations/": readOnly,
-	reflector.NodesPrefix:          readOnly,
-	reflector.QuestionsPrefix:      readWrite,
-	"/vpp-route-agent/reflectors/": readWrite,
+	reflector.BirdQuestionPrefix:                                  readWrite,
+	reflector.NodesPrefix:                                         readOnly,
+	reflector.QuestionsPrefix:                                     readWrite,
+	"/vpp-route-agent/reflectors/":                                readWrite,
 }
 
 const (

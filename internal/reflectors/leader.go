@@ -48,6 +48,7 @@ type leader struct {
 	epoch int64            // the revision at which a change of these was seen
 	lost  map[string]time.Time
 	asking
+	birds
 
 	state, told State
 	toldAt      time.Time
@@ -63,6 +64,7 @@ func (l *leader) lead(ctx context.Context) error {
 	defer cancel()
 	changed := make(chan struct{}, 1)
 	watching.Go(func() { l.watch(ctx, changed) })
+	defer l.leave(ctx)
 	stale, timer := true, time.NewTimer(0)
 	defer timer.Stop()
 	pause := leastPause
@@ -146,6 +148,9 @@ func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err erro
 	if noted, err := l.noteAgents(ctx); err != nil || noted {
 		return time.Time{}, err
 	}
+	if err := l.hearBirds(ctx); err != nil {
+		return next, err
+	}
 	d := l.decide(time.Now())
 	if d.Step != nil && !stale { // only time has brought it: is the rest as it was?
 		if err := l.look(ctx); err != nil {
@@ -157,6 +162,15 @@ func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err erro
 		return l.take(ctx, d.Step)
 	}
 	next = time.Now().Add(lookAgain)
+	if d.Wait != nil && len(d.Wait.Birds) > 0 {
+		due, err := l.askBirds(ctx, d.Wait.Birds)
+		if err != nil {
+			return next, err
+		}
+		next = earlier(next, due)
+	} else if err := l.endBirds(ctx); err != nil {
+		return next, err
+	}
 	switch {
 	case d.Wait != nil && d.Wait.Ask != nil:
 		due, err := l.ask(ctx, d.Wait)
@@ -207,7 +221,8 @@ func (l *leader) look(ctx context.Context) error {
 	}
 	if l.world == nil || l.last == nil || !maps.Equal(r.revisions(), l.last.revisions()) {
 		l.world, l.epoch = reflector.Read(r.objects), r.revision
-		l.changed()
+		l.asking.changed()
+		l.birds.changed()
 	}
 	if l.last == nil || l.last.goalRevision != r.goalRevision {
 		l.goalSeen = now
@@ -226,7 +241,7 @@ func (l *leader) look(ctx context.Context) error {
 		agents[node] = reflector.Agent{Status: status.Status, Lost: l.lost[node]}
 		for _, a := range r.answers[node] {
 			if a.id == l.questionID() {
-				l.hear(node, a.Answer)
+				l.asking.hear(node, a.Answer)
 			}
 		}
 	}
@@ -243,9 +258,10 @@ func (l *leader) decide(now time.Time) reflector.Decision {
 	}
 	l.world.Now = now
 	for node, a := range l.world.Agents {
-		a.Answers = l.of(node, max(l.epoch, l.last.statuses[node].revision), now)
+		a.Answers = l.asking.of(node, max(l.epoch, l.last.statuses[node].revision), now)
 		l.world.Agents[node] = a
 	}
+	l.world.Birds = l.birds.of(l.epoch, now)
 	return reflector.Next(l.world, l.last.goal)
 }
 
@@ -296,7 +312,7 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 	l.log.Info("step taken", "step", s.Does, "revision", revision)
 	l.state.Last, l.state.LastAt, l.waiting = s.Does, time.Now(), time.Time{}
 	l.update(func(st *ControllerStatus) { st.Steps++ })
-	return time.Now(), l.endQuestion(ctx)
+	return time.Now(), errors.Join(l.endQuestion(ctx), l.endBirds(ctx))
 }
 
 // write commits ops if this controller leads and same holds; done is false if same does not.
@@ -324,7 +340,11 @@ func (l *leader) questionID() string { return fmt.Sprintf("%x", l.lease) }
 
 // ask puts a question, if it is time, and returns when to put it next.
 func (l *leader) ask(ctx context.Context, w *reflector.Wait) (due time.Time, err error) {
-	if due := l.due(*w.Ask, w.Nodes); time.Now().Before(due) {
+	nodes := slices.DeleteFunc(slices.Clone(w.Nodes), func(n string) bool {
+		_, isAgent := l.world.Agents[n]
+		return !isAgent
+	})
+	if due := l.asking.due(*w.Ask, nodes); time.Now().Before(due) {
 		return due, nil
 	}
 	at := time.Now() // before: an answer is no older than its question
@@ -333,8 +353,8 @@ func (l *leader) ask(ctx context.Context, w *reflector.Wait) (due time.Time, err
 	if err != nil {
 		return due, err
 	}
-	l.put(*w.Ask, round{revision, at})
-	return l.due(*w.Ask, w.Nodes), nil
+	l.asking.put(*w.Ask, round{revision, at})
+	return l.asking.due(*w.Ask, nodes), nil
 }
 
 // endQuestion takes the question back, which has agents delete their answers.

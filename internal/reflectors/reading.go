@@ -158,6 +158,17 @@ func (r *reading) known() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(n string) bool { return !r.nodes[n] })
 }
 
+// hasBird reports whether a node has never had an agent.
+func (r *reading) hasBird() bool {
+	known := r.known()
+	for n, is := range r.nodes {
+		if _, ok := slices.BinarySearch(known, n); is && !ok {
+			return true
+		}
+	}
+	return false
+}
+
 // revisions are those of all that a step depends on.
 func (r *reading) revisions() map[string]int64 {
 	all := map[string]int64{reflector.GoalKey: r.goalRevision}

@@ -1,0 +1,52 @@
+package reflector
+
+import (
+	"fmt"
+	"testing"
+
+	"vpp-route-agent/bgp"
+)
+
+// When a reflector leaves beside BIRD, its sessions with clients are reset, if BIRD is at one end;
+// those with other reflectors stay, and those of others do.
+func TestWhatEndsWhenAReflectorLeaves(t *testing.T) {
+	const label = "vpp-route-agent/route-reflector"
+	var nodes []testNode
+	for i, name := range []string{"a", "b", "c", "d"} {
+		n := numbered(i)
+		if n.name = name; i < 2 {
+			n.clusterID, n.labels = "224.0.0.1", map[string]string{label: "true"}
+			n.annotations = map[string]string{roleNote: fmt.Sprint(i + 1)}
+		}
+		nodes = append(nodes, n)
+	}
+	value, err := newPeer(peerName, label, nil, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Read(append(objectsOf(nodes), Object{peerKey, value, 8})).snapshot
+	ended := func(self string, resets bool) (nodes []string) {
+		ids, _ := Question{Leave: "b", Label: label, Resets: resets}.Without(self, s)
+		peers, _ := bgp.Peers(self, s)
+		for _, p := range peers {
+			for _, id := range ids {
+				if p.ID() == id {
+					nodes = append(nodes, p.CalicoNode)
+				}
+			}
+		}
+		return nodes
+	}
+	for _, tc := range []struct {
+		self   string
+		resets bool
+		want   string
+	}{
+		{"b", true, "[c d]"}, {"c", true, "[b]"}, {"a", true, "[]"},
+		{"b", false, "[]"}, {"c", false, "[]"},
+	} {
+		if got := fmt.Sprint(ended(tc.self, tc.resets)); got != tc.want {
+			t.Errorf("%s, resets %t: %s, want %s", tc.self, tc.resets, got, tc.want)
+		}
+	}
+}
