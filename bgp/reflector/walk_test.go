@@ -92,7 +92,7 @@ func (m *model) anything(s *state) bool {
 }
 
 var (
-	walkNodes = flag.Int("nodes", 0, "TestRandomWalks also walks through a cluster of so many nodes")
+	walkNodes = flag.Int("nodes", 0, "TestRandomWalks also walks through a cluster of this size")
 	walkSeed  = flag.Uint64("seed", 0, "of the walks; 0: a new one each time")
 )
 

@@ -45,6 +45,7 @@ type cluster struct {
 	settings
 	*testcluster.Cluster
 	kind      kind
+	layout    layout
 	etcd      *etcdCluster
 	nodes     []*node // agent, agent, BIRD; or twelve
 	control   [2]*netlab.Namespace
@@ -70,7 +71,7 @@ func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
 func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (*cluster, error) {
 	return makeCluster(ctx, s, k, etcd, func(c *cluster) error {
 		for i := range 3 {
-			if err := c.addNode(ctx, i, i < 2, i < 2); err != nil {
+			if err := c.addNode(ctx, i, i == 2, i < 2); err != nil {
 				return err
 			}
 		}
@@ -139,10 +140,36 @@ func (c *cluster) addControl() (err error) {
 
 // addNode makes node i, from 0, with its workload 10.1.i.1 in block 10.1.i.0/26. It runs our agent
 // or BIRD. elsewhere: it does not forward with the kernel, but as the kind of the cluster says.
-func (c *cluster) addNode(ctx context.Context, i int, ours, elsewhere bool) (err error) {
-	n := &node{cluster: c}
-	name, block := fmt.Sprintf("node-%d", i+1), firstBlock(i)
-	address := onUnderlay(byte(11 + i))
+func (c *cluster) addNode(ctx context.Context, i int, bird, elsewhere bool) error {
+	n, err := c.makeNode(ctx, i, elsewhere)
+	if err != nil {
+		return err
+	}
+	if err := c.Data.AddNode(ctx, n.Name, onUnderlay(byte(11+i))); err != nil {
+		return err
+	}
+	if err := c.addBlock(ctx, n, i); err != nil {
+		return err
+	}
+	if !bird {
+		n.speaker = c.NewAgent(n.Name, n.NS, n.dataplane()...)
+	} else {
+		var others []netip.Addr
+		for _, n := range c.nodes {
+			others = append(others, n.Address)
+		}
+		config := testcluster.BirdConfig(n.Address, others...)
+		config.Blocks = []netip.Prefix{firstBlock(i)}
+		n.speaker = c.NewBird(n.Name, n.NS, config)
+	}
+	c.nodes = append(c.nodes, n)
+	return nil
+}
+
+// makeNode makes the machine of node i.
+func (c *cluster) makeNode(ctx context.Context, i int, elsewhere bool) (n *node, err error) {
+	n = &node{cluster: c}
+	name, address := fmt.Sprintf("node-%d", i+1), onUnderlay(byte(11+i))
 	if elsewhere && c.kind == vppNodes {
 		n.Node, err = c.VPPNode(ctx, name, address.Addr(), testcluster.VPPUplink{
 			Address: onUnderlay(byte(111 + i)),
@@ -152,36 +179,23 @@ func (c *cluster) addNode(ctx context.Context, i int, ours, elsewhere bool) (err
 		n.Node, err = c.KernelNode(name, address)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if elsewhere && c.kind == apiNodes {
 		if n.api, err = vpptest.Start(filepath.Join(c.Dir(), name+"-vpptest.sock")); err != nil {
-			return err
+			return nil, err
 		}
 		addUplink(n.api)
 	}
-	if err := c.Data.AddNode(ctx, name, address); err != nil {
+	return n, nil
+}
+
+// addBlock gives node i its block and the workload in it.
+func (c *cluster) addBlock(ctx context.Context, n *node, i int) error {
+	if err := c.claim(ctx, n, firstBlock(i)); err != nil {
 		return err
 	}
-	if err := c.claim(ctx, n, block); err != nil {
-		return err
-	}
-	if err := n.addWorkload(ctx, block.Addr().Next()); err != nil {
-		return err
-	}
-	if ours {
-		n.speaker = c.NewAgent(name, n.NS, n.dataplane()...)
-	} else {
-		var others []netip.Addr
-		for _, n := range c.nodes {
-			others = append(others, n.Address)
-		}
-		config := testcluster.BirdConfig(n.Address, others...)
-		config.Blocks = []netip.Prefix{block}
-		n.speaker = c.NewBird(name, n.NS, config)
-	}
-	c.nodes = append(c.nodes, n)
-	return nil
+	return n.addWorkload(ctx, firstBlock(i).Addr().Next())
 }
 
 // onUnderlay is the address with this last byte.
@@ -275,7 +289,7 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Ended())...)
 }
 
 // difference names the first few routes that a node should have and has not, or the other way

@@ -14,25 +14,52 @@ import (
 	"vpp-route-agent/internal/testcluster"
 )
 
+// Forms of the cluster, by what becomes a reflector.
+var (
+	agentsOnly = layout{controlled: true}
+	// the first and last is an agent without workloads, the other two as well agents
+	birdClients = layout{controlled: true, birds: 6, idle: true}
+	// the other two run BIRD
+	birdReflectors = layout{controlled: true, birds: 11, idle: true, rules: "bird: true",
+		loss: true}
+	// the first and last is an agent with workloads
+	busyAgent = layout{controlled: true, birds: 11, rules: "min: 1\nmax: 1", loss: true}
+	birdsOnly = layout{controlled: true, birds: 12, rules: "bird: true", loss: true}
+)
+
 // controllerFaults are in a cluster of twelve agents, where each two workloads send to each other.
 var controllerFaults = []fault{
-	{name: "controller-migrate", kind: kernelNodes, twelve: true, long: true, allowed: "0",
+	{name: "controller-migrate", kind: kernelNodes, layout: agentsOnly, long: true, allowed: "0",
 		what: "the controller moves twelve nodes from the mesh to three reflectors and back",
 		run:  thereAndBack},
-	{name: "controller-migrate-vpp", kind: vppNodes, twelve: true, long: true, allowed: "0",
+	{name: "controller-migrate-vpp", kind: vppNodes, layout: agentsOnly, long: true, allowed: "0",
 		what: "the controller moves twelve nodes from the mesh to three reflectors and back",
 		run:  thereAndBack},
-	{name: "controller-leader", kind: kernelNodes, twelve: true, allowed: "0",
+	{name: "controller-bird", kind: kernelNodes, layout: birdClients, long: true, allowed: "0",
+		what: "the same with six nodes that run BIRD; agents reflect, the first and last without " +
+			"workloads", run: thereAndBack},
+	{name: "controller-bird-reflectors", kind: kernelNodes, layout: birdReflectors, long: true,
+		allowed: "between the two with BIRD that reflect",
+		what: "the same with eleven nodes that run BIRD; an agent without workloads and two with " +
+			"BIRD reflect", run: thereAndBackWithLoss},
+	{name: "controller-bird-busy", kind: kernelNodes, layout: busyAgent, long: true,
+		allowed: "to and from the reflector",
+		what:    "the same with eleven nodes that run BIRD; an agent with workloads reflects",
+		run:     thereAndBackWithLoss},
+	{name: "controller-bird-only", kind: kernelNodes, layout: birdsOnly, long: true,
+		allowed: "to and from reflectors",
+		what:    "the same with nodes that all run BIRD", run: thereAndBackWithLoss},
+	{name: "controller-leader", kind: kernelNodes, layout: agentsOnly, allowed: "0",
 		what: "the controller that leads is killed halfway to reflectors, another goes on; then " +
 			"back to the mesh", run: killController},
-	{name: "controller-reflector-kill", kind: kernelNodes, twelve: true, long: true,
+	{name: "controller-reflector-kill", kind: kernelNodes, layout: agentsOnly, long: true,
 		allowed: "to the workload of the dead, after its restart time",
 		what: "the agent of a reflector is killed and started again: it keeps the role; killed " +
 			"for good: another node gets it", run: killReflector},
-	{name: "controller-reflector-drain", kind: kernelNodes, twelve: true, long: true,
+	{name: "controller-reflector-drain", kind: kernelNodes, layout: agentsOnly, long: true,
 		allowed: "0", what: "a reflector drains until another node has the role, then that is " +
 			"cancelled", run: drainReflector},
-	{name: "controller-reflector-cordon", kind: kernelNodes, twelve: true, long: true,
+	{name: "controller-reflector-cordon", kind: kernelNodes, layout: agentsOnly, long: true,
 		allowed: "0", what: "a reflector is cordoned, and uncordoned once another node has the " +
 			"role", run: cordonReflector},
 }
@@ -42,6 +69,38 @@ func thereAndBack(ctx context.Context, t *trial) error {
 		if err := t.there(ctx, func() error { return nil }); err != nil {
 			return err
 		}
+		return t.back(ctx)
+	})
+}
+
+// thereAndBackWithLoss allows that flows of a node are lost when it becomes a reflector beside BIRD
+// or stops being one: of an agent that is not alone in that only those with other reflectors.
+func thereAndBackWithLoss(ctx context.Context, t *trial) error {
+	return t.controlled(ctx, "mesh", fibWrites{}, func() error {
+		if err := t.there(ctx, func() error { return nil }); err != nil {
+			return err
+		}
+		reflects := map[*node]bool{}
+		for _, n := range t.nodes {
+			reflects[n] = n.reflects
+		}
+		t.spared = func(f flow) bool {
+			if t.layout == birdReflectors {
+				return !reflects[f.from] || !reflects[f.to]
+			}
+			return !reflects[f.from] && !reflects[f.to]
+		}
+		const outage = 10 * time.Second // of BIRD's session, each way
+		concerned := 0
+		for _, a := range t.nodes {
+			for _, b := range t.nodes {
+				if a != b && a.workload != nil && b.workload != nil &&
+					!t.spared(flow{from: a, to: b}) {
+					concerned++
+				}
+			}
+		}
+		t.budget = concerned * int(2*outage/pairInterval)
 		return t.back(ctx)
 	})
 }
@@ -96,7 +155,7 @@ func (t *trial) there(ctx context.Context, meanwhile func() error) error {
 		return err
 	}
 	began := time.Now()
-	if err := t.command(ctx, "migrate", "--to", "reflectors"); err != nil {
+	if err := t.migrate(ctx, "reflectors"); err != nil {
 		return err
 	}
 	if err := meanwhile(); err != nil {
@@ -107,7 +166,7 @@ func (t *trial) there(ctx context.Context, meanwhile func() error) error {
 	}
 	took := time.Since(began).Seconds()
 	t.noteReflectors(fmt.Sprintf("reflectors after %.1f s", took))
-	return t.sessionsKept(ctx, before, t.betweenClients(before))
+	return t.sessionsKept(ctx, before, t.mayEnd(before))
 }
 
 // back migrates to the mesh.
@@ -116,12 +175,13 @@ func (t *trial) back(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	mayEnd := t.mayEnd(before)
 	began := time.Now()
 	if err := t.toward(ctx, "mesh"); err != nil {
 		return err
 	}
 	t.note("mesh after %.1f s", time.Since(began).Seconds())
-	return t.sessionsKept(ctx, before, nil)
+	return t.sessionsKept(ctx, before, mayEnd)
 }
 
 // noteReflectors notes which they are; each zone must have one.
@@ -134,19 +194,28 @@ func (t *trial) noteReflectors(what string) {
 			inZone[zone(n)]++
 		}
 	}
-	t.must(len(inZone) == len(zones), "the reflectors %v are not spread over the zones", names)
+	t.must(len(inZone) == min(len(names), len(zones)),
+		"the reflectors %v are not spread over the zones", names)
 	t.note("%s: %s", what, strings.Join(names, ", "))
 }
 
-// betweenClients are the sessions that have no reflector at either end.
-func (t *trial) betweenClients(all map[session]time.Time) map[session]bool {
-	between := map[session]bool{}
+// mayEnd are the sessions that have no reflector at either end, and those with BIRD, which resets
+// them when a role changes.
+func (t *trial) mayEnd(all map[session]time.Time) map[session]bool {
+	may := map[session]bool{}
 	for s := range all {
-		between[s] = !slices.ContainsFunc(t.nodes, func(n *node) bool {
-			return n.reflects && (n.Name == s.node || n.Address == s.peer)
-		})
+		may[s] = true
+		for _, n := range t.nodes {
+			if n.Address == s.peer && n.runsBird() {
+				may[s] = true
+				break
+			}
+			if n.reflects && (n.Name == s.node || n.Address == s.peer) {
+				may[s] = false
+			}
+		}
 	}
-	return between
+	return may
 }
 
 // endLeader kills the controller that leads when there are two reflectors, and starts it again when

@@ -17,9 +17,9 @@ type node struct {
 	address6 netip.Addr      // the zero Addr: IPv4 only
 	api      *vpptest.Server // in place of a VPP, without packets; nil: none
 	speaker  speaker
-	workload *testcluster.Workload
-	port     testcluster.Port // of the workload
-	reflects bool             // as the controllers have chosen, when they were last asked
+	workload *testcluster.Workload // nil: the node forwards nothing
+	port     testcluster.Port      // of the workload
+	reflects bool                  // as the controllers have chosen, when they were last asked
 }
 
 // speaker is a node's BGP daemon, a process of its own.
@@ -45,6 +45,8 @@ func (n *node) runsBird() bool {
 // dataplane are the agent's flags for what the node forwards with.
 func (n *node) dataplane() []string {
 	switch {
+	case n.workload == nil:
+		return []string{"--dataplane", "none"}
 	case n.VPP != nil:
 		return append(n.Dataplane(), "--vpp-stats-socket", n.VPP.StatsSocket())
 	case n.api != nil:
@@ -55,7 +57,7 @@ func (n *node) dataplane() []string {
 
 // objection is what is wrong with a node, nil when all is as it should be.
 func (n *node) objection(ctx context.Context) error {
-	if err := n.speaker.Ready(ctx, n.peers()); err != nil {
+	if err := n.speaker.Ready(ctx, n.peers()); err != nil || n.workload == nil {
 		return err
 	}
 	have, err := n.programmed(ctx)

@@ -29,7 +29,7 @@ const (
 
 // traffic is all that is sent while a fault happens, and what is watched meanwhile.
 type traffic struct {
-	nodes   []*node
+	nodes   []*node        // with a workload
 	echoes  []*netlab.Flow // from each node to the next
 	pairs   *netlab.Pairs  // in place of echoes; nil: there are none
 	control []*netlab.Flow
@@ -59,7 +59,12 @@ func (f flow) String() string { return f.from.Name + " to " + f.to.Name }
 // startTraffic sends from each workload to the next: between two nodes of ours, from ours to BIRD's
 // and back. Echo makes each of them two ways. Of twelve nodes each two send to each other.
 func startTraffic(c *cluster) (t *traffic, err error) {
-	t = &traffic{nodes: c.nodes, gaps: map[*node]*netlab.GapWatch{}, stalls: watchVPPs(c)}
+	t = &traffic{gaps: map[*node]*netlab.GapWatch{}, stalls: watchVPPs(c)}
+	for _, n := range c.nodes {
+		if n.workload != nil {
+			t.nodes = append(t.nodes, n)
+		}
+	}
 	for _, n := range c.nodes {
 		if !n.runsBird() {
 			continue
@@ -238,4 +243,26 @@ func outages(flows []flow, start time.Time) (text []string) {
 		text = append(text[:most], fmt.Sprintf("and %d lines more", more))
 	}
 	return text
+}
+
+// longestOutage says which flow lost packets in a row for the longest time.
+func longestOutage(flows []flow) string {
+	var longest flow
+	var took time.Duration
+	hit := 0
+	for _, f := range flows {
+		if f.Lost > 0 {
+			hit++
+		}
+		for _, o := range f.Outages {
+			if d := o.Last.Sub(o.First) + f.interval; d > took {
+				longest, took = f, d
+			}
+		}
+	}
+	if hit == 0 {
+		return "no flow lost a packet"
+	}
+	return fmt.Sprintf("%d flows lost packets, at most for %.1f s in a row: %s", hit,
+		took.Seconds(), longest)
 }

@@ -41,8 +41,8 @@ type fault struct {
 	oldEtcd bool
 	// upgrade needs an older agent.
 	upgrade bool
-	// twelve has twelve nodes with our agent, and two controllers of reflectors.
-	twelve bool
+	// layout is the form of the cluster, if it is not the usual one.
+	layout layout
 	// memory needs a cgroup that bounds it.
 	memory bool
 	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless
@@ -170,7 +170,7 @@ func runAll(ctx context.Context, s settings, picked []fault) (results []result) 
 // control flow says that the machine was too busy.
 func runFault(ctx context.Context, s settings, f fault, shared **cluster) result {
 	r := result{Name: f.name, What: f.what, Dataplane: string(f.kind), AllowedFor: f.allowed}
-	if f.twelve && f.kind == vppNodes {
+	if f.layout.controlled && f.kind == vppNodes {
 		r.Dataplane = twelveWithVPP
 	}
 	if f.kind == vppNodes && s.programs.VPP == nil {
@@ -215,8 +215,7 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 }
 
 func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cluster, error) {
-	if c := *shared; c != nil &&
-		(f.fresh || c.kind != f.kind || f.twelve != (c.controllers != nil)) {
+	if c := *shared; c != nil && (f.fresh || c.kind != f.kind || c.layout != f.layout) {
 		c.close()
 		*shared = nil
 	}
@@ -231,8 +230,8 @@ func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cl
 }
 
 func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
-	if f.twelve {
-		return newTwelve(ctx, s, f.kind)
+	if f.layout.controlled {
+		return newControlled(ctx, s, f.kind, f.layout)
 	}
 	if !f.oldEtcd {
 		return newCluster(ctx, s, f.kind)
@@ -298,6 +297,9 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	}
 	if err != nil {
 		r.Failed = append(r.Failed, err.Error())
+	}
+	if f.layout.loss {
+		r.Notes = append(r.Notes, longestOutage(seen.flows))
 	}
 	if r.Lost > r.Allowed {
 		t.astray = append(t.astray, outages(seen.flows, t.start)...)

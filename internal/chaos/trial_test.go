@@ -74,7 +74,7 @@ func TestLostInStalls(t *testing.T) {
 	}
 }
 
-// TestInGaps: what BIRD's kernel sends on may fall into its gaps, a packet that comes to it may not.
+// TestInGaps: what BIRD's kernel sends on may fall into its gaps, what comes to it may not.
 func TestInGaps(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	bird := &node{workload: &testcluster.Workload{Address: netip.MustParseAddr("10.1.0.1")}}
