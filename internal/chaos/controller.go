@@ -89,9 +89,7 @@ func (c *cluster) addControlled(ctx context.Context, i int) error {
 		}
 	}
 	if i >= nodesOfTwelve-c.layout.birds {
-		config := testcluster.BirdConfig(n.Address)
-		config.Blocks = []netip.Prefix{firstBlock(i)}
-		n.speaker = c.NewCalicoNode(n.Name, n.NS, config)
+		n.speaker = c.NewCalicoNode(n.Name, n.NS, testcluster.BirdConfig(n.Address))
 		return nil
 	}
 	a := c.NewAgent(n.Name, n.NS, n.dataplane()...)

@@ -154,7 +154,7 @@ func (a *Agent) Ready(ctx context.Context, peers []netip.Addr) error {
 			return fmt.Errorf("no session with %s", p)
 		}
 	}
-	if s.FIB.Sweep != "done" && s.FIB.Dataplane != "none" {
+	if s.FIB.Dataplane != "" && s.FIB.Sweep != "done" { // "": it forwards nothing
 		return errors.New("sweep: " + s.FIB.Sweep)
 	}
 	if !s.Ready {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
-	"strings"
 	"sync"
 
-	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/netlab"
@@ -43,7 +41,7 @@ func (n *CalicoNode) Start(ctx context.Context) (err error) {
 	}
 	n.follows = true
 	answers := calicotest.CalicoNode{
-		Node: n.Name, Client: n.cluster.Data.Client(), Tables: n.tables,
+		Node: n.Name, Client: n.cluster.Data.Client(), Tables: n.Tables,
 	}
 	n.cluster.background(func(ctx context.Context) error { return answers.Run(ctx) })
 	for _, kind := range []calico.Kind{
@@ -82,104 +80,11 @@ func (n *CalicoNode) reconfigure(ctx context.Context) error {
 
 // confd is the configuration with the sessions that Calico's data say.
 func (n *CalicoNode) confd(ctx context.Context) (netlab.BirdConfig, error) {
-	config := n.Config
 	s, err := n.cluster.Data.Snapshot(ctx, n.Name)
 	if err != nil {
-		return config, err
+		return n.Config, err
 	}
-	config.Peers, config.Cluster = nil, netip.Addr{}
-	if id := s.Nodes[n.Name].RouteReflectorClusterID; id != "" {
-		if config.Cluster, err = netip.ParseAddr(id); err != nil {
-			return config, err
-		}
-	}
-	peers, _ := bgp.Peers(n.Name, s)
-	for _, p := range peers {
-		peer := netlab.MeshPeer(config.Address, p.Address, p.RemoteAS)
-		peer.Client, peer.RestartTime = p.Client, p.RestartTime
-		_, address, _ := strings.Cut(peer.Name, "_")
-		switch p.Scope {
-		case bgp.ScopeMesh:
-		case bgp.ScopeGlobal:
-			peer.Name = "Global_" + address
-		default: // either end dials
-			peer.Name, peer.Passive = "Node_"+address, false
-		}
-		config.Peers = append(config.Peers, peer)
-	}
-	return config, nil
-}
-
-// nodePeerTypes is what calico-node makes of the names that confd gives to sessions.
-var nodePeerTypes = map[string]string{
-	"Mesh": "NodeMesh", "Node": "NodePeer", "Global": "GlobalPeer",
-}
-
-// tables are BIRD's sessions and routes as calico-node reads them off BIRD's socket.
-func (n *CalicoNode) tables(ctx context.Context, ipv6 bool) (
-	peers []calicotest.NodePeer, routes []calicotest.NodeRoute, err error,
-) {
-	if ipv6 { // bird6 runs, and has none
-		return nil, nil, nil
-	}
-	protocols, err := n.Protocols(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, p := range protocols {
-		kind, address := sessionOf(p.Name)
-		if kind == "" {
-			continue
-		}
-		state, _, _ := strings.Cut(p.Info, " ")
-		peers = append(peers, calicotest.NodePeer{
-			PeerIP: address, Type: kind, State: state, Since: p.Since,
-		})
-	}
-	lines, err := n.Command(ctx, "show route")
-	return peers, nodeRoutes(lines), err
-}
-
-// sessionOf is the kind and the address of a peer by its protocol's name; "" for other protocols.
-func sessionOf(protocol string) (kind, address string) {
-	scope, address, _ := strings.Cut(protocol, "_")
-	return nodePeerTypes[scope], strings.ReplaceAll(address, "_", ".")
-}
-
-// nodeRoutes reads `show route`: "PREFIX via ADDRESS on DEVICE [PROTOCOL TIME…] * (PREFERENCE…)",
-// with a blank prefix for further routes of the same one.
-func nodeRoutes(lines []string) (all []calicotest.NodeRoute) {
-	prefix := ""
-	for _, line := range lines {
-		way, rest, ok := strings.Cut(line, "[")
-		origin, flags, closed := strings.Cut(rest, "]")
-		source := strings.Fields(origin)
-		if !ok || !closed || len(source) == 0 {
-			continue
-		}
-		words := strings.Fields(way)
-		if !strings.HasPrefix(way, " ") && len(words) > 0 {
-			prefix, words = words[0], words[1:]
-		}
-		r := calicotest.NodeRoute{Type: "RIB", Destination: prefix}
-		if strings.HasPrefix(strings.TrimSpace(flags), "*") {
-			r.Type = "FIB"
-		}
-		for i := 0; i+1 < len(words); i += 2 {
-			switch words[i] {
-			case "via":
-				r.Gateway = words[i+1]
-			case "on":
-				r.Interface = words[i+1]
-			}
-		}
-		r.LearnedFrom.SourceType, r.LearnedFrom.PeerIP = sessionOf(source[0])
-		if r.LearnedFrom.SourceType == "" {
-			r.LearnedFrom.PeerIP = ""
-		}
-		all = append(all, r)
-	}
-	return all
+	return WithPeers(n.Config, n.Name, s), nil
 }
 
 // background runs f until the cluster is closed. What f returns is the cluster's to tell then.
