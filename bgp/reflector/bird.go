@@ -79,12 +79,18 @@ func (w *World) isMute(node string) bool {
 }
 
 // seenNode reports a node that gates look at: its agent is known, or its BIRD has been heard.
-func (w *World) seenNode(node string) bool {
-	if w.bird(node) {
-		_, ok := w.heard(node)
-		return ok
+func (d *decider) seenNode(node string) bool {
+	is, ok := d.seenNodes[node]
+	if !ok {
+		if is = d.known(node); d.bird(node) {
+			_, is = d.heard(node)
+		}
+		if d.seenNodes == nil {
+			d.seenNodes = map[string]bool{}
+		}
+		d.seenNodes[node] = is
 	}
-	return w.known(node)
+	return is
 }
 
 // birdApplied reports whether BIRD has the sessions with Calico nodes that a node shall have, and
@@ -145,8 +151,8 @@ func (w *World) isCalicoNode(a netip.Addr) bool {
 
 // birdDown is the first node with which a node's BIRD has a session that is down, of those that
 // gates look at; "": there is none.
-func (w *World) birdDown(node string) string {
-	answers, ok := w.heard(node)
+func (d *decider) birdDown(node string) string {
+	answers, ok := d.heard(node)
 	if !ok {
 		return ""
 	}
@@ -154,8 +160,8 @@ func (w *World) birdDown(node string) string {
 	for _, p := range answers[1].Peers {
 		up[p.Address] = up[p.Address] || p.Established
 	}
-	for _, p := range w.peersOf(node) {
-		if p.CalicoNode != "" && w.seenNode(p.CalicoNode) && !up[p.Address] {
+	for _, p := range d.peersOf(node) {
+		if p.CalicoNode != "" && d.seenNode(p.CalicoNode) && !up[p.Address] {
 			return p.CalicoNode
 		}
 	}
@@ -164,13 +170,24 @@ func (w *World) birdDown(node string) string {
 
 // birdAnswers are what a node with BIRD would answer to q, by what its calico-node has answered.
 func (w *World) birdAnswers(node string, q Question) (all []Change) {
-	ids, others := q.Without(node, w.snapshot)
-	ended, unreflected := addressesOf(ids), addressesOf(others)
+	about := asksBird{node, q}
+	left, ok := w.without[about]
+	if !ok {
+		ended, unreflected := q.Without(node, w.snapshot)
+		left = [2]map[netip.Addr]bool{addressesOf(ended), addressesOf(unreflected)}
+		w.without[about] = left
+	}
 	answers, _ := w.heard(node)
 	for _, s := range answers {
-		all = append(all, w.birdChange(s, ended, unreflected))
+		all = append(all, w.birdChange(s, left[0], left[1]))
 	}
 	return all
+}
+
+// asksBird is a question about a node with BIRD.
+type asksBird struct {
+	node string
+	Question
 }
 
 func addressesOf(peers []bgp.PeerID) map[netip.Addr]bool {

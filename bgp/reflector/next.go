@@ -26,7 +26,8 @@ type Goal struct {
 	Paused bool   `json:"paused,omitempty"`
 	Config Config `json:"config"`
 	// AcceptLoss: the first reflector may have workloads although some nodes run BIRD.
-	// AcceptUnseen: gates do not wait for nodes with BIRD or an agent of another version.
+	// AcceptUnseen: gates do not wait for nodes with BIRD whose calico-node does not answer, or with
+	// an agent of another version.
 	AcceptLoss   bool `json:"acceptLoss,omitempty"`
 	AcceptUnseen bool `json:"acceptUnseen,omitempty"`
 	// Since is when the last step was taken, or Mode was set or resumed; zero once the goal is
@@ -99,6 +100,8 @@ type decider struct {
 	rules
 	goal Goal
 	dead map[string]bool
+	// seenNodes is what seenNode has found.
+	seenNodes map[string]bool
 }
 
 // Next returns the next step to the goal, or what it waits for. It remembers nothing: resources,

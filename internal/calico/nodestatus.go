@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unique"
 )
 
 // KindCalicoNodeStatus is a question to the calico-node of a node, and its answer. No Snapshot has
@@ -107,13 +108,16 @@ func DecodeNodeStatus(value []byte) (NodeStatus, error) {
 			peer, ok := routeFrom(r.LearnedFrom.PeerIP)
 			if err == nil && ok {
 				s.Routes = append(s.Routes, NodeStatusRoute{
-					prefix.Masked(), r.Gateway, r.Interface, peer, r.Type == "FIB",
+					prefix.Masked(), shared(r.Gateway), shared(r.Interface), peer, r.Type == "FIB",
 				})
 			}
 		}
 	}
 	return s, nil
 }
+
+// shared is a text whose memory all equal ones share: many routes have few gateways.
+func shared(text string) string { return unique.Make(text).Value() }
 
 // routeFrom is the peer of a route. calico-node takes it from the name of BIRD's protocol, so that
 // a port follows: "10.0.0.2.port.1179", "fd00::2:port:1179".

@@ -87,7 +87,10 @@ func (b *birds) hear(key string, s calico.NodeStatus) (done bool) {
 	n := b.nodes[q.node]
 	n.silent = false
 	n.count++
-	n.heard = append(n.heard, heardBird{q.round, s})
+	if last := len(n.heard) - 1; last >= 0 && slices.Equal(n.heard[last].answer.Routes, s.Routes) {
+		s.Routes = n.heard[last].answer.Routes // a table is large
+	}
+	n.heard = append(n.heard[max(0, len(n.heard)-1):], heardBird{q.round, s}) // a gate needs two
 	return true
 }
 
@@ -154,7 +157,6 @@ func (b *birds) of(after int64, now time.Time) map[string]reflector.Bird {
 		n.heard = slices.DeleteFunc(n.heard, func(h heardBird) bool {
 			return h.revision <= after || now.Sub(h.at) > birdMaxAge
 		})
-		n.heard = n.heard[max(0, len(n.heard)-2):] // a gate needs two
 		bird := reflector.Bird{Silent: n.silent}
 		for _, h := range n.heard {
 			bird.Answers = append(bird.Answers, h.answer)

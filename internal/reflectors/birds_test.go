@@ -182,6 +182,11 @@ func TestNodesWithBIRDAreAsked(t *testing.T) {
 	c.reaches("reflectors n1, n2, n3")
 	c.aim(acceptLoss(reflector.Mesh))
 	c.reaches("mesh")
+	idle := asks.of(birds[0])
+	time.Sleep(2 * askAgain)
+	if n := asks.of(birds[0]); n != idle {
+		t.Errorf("%s is asked at rest", birds[0])
+	}
 	for _, b := range birds {
 		if n := asks.of(b); n < 2*len(thereAndBack) {
 			t.Errorf("%s was asked %d times", b, n)

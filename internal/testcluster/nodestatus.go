@@ -17,7 +17,8 @@ var confdName = regexp.MustCompile(`^(Global|Node|Mesh)_(.+)$`)
 // What calico-node reads of a line of "show route" (node/pkg/status/populators/route.go).
 var (
 	routeVia   = regexp.MustCompile(`^(\S*)\s*via\s(\S*)\son\s(\S*)\s\[(\S*)\s.*\]`)
-	routeOther = regexp.MustCompile(`^(\S*)\s*(dev|blackhole|unreachable)\s(?:(\S*)\s)?\[(\S*)\s.*\]`)
+	routeOther = regexp.MustCompile(`^(\S*)\s*(dev|blackhole|unreachable)\s` +
+		`(?:(\S*)\s)?\[(\S*)\s.*\]`)
 )
 
 // Tables are what calico-node reads of this BIRD for a CalicoNodeStatus. The BIRD of the other
