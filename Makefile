@@ -224,8 +224,8 @@ fuzz: tools build
 	go build -trimpath -o $(BUILD)/bgpfuzz ./internal/bgpfuzz
 	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) \
 	  $(BGPFUZZFLAGS)
-	$(if $(SHORT),,go test -vet=off -count=1 -v -timeout 1h -run '^TestRandomWalks$$/^1000_nodes$$' \
-	  ./bgp/reflector -nodes 1000)
+	$(if $(SHORT),,go test -vet=off -count=1 -v -timeout 1h \
+	  -run '^TestRandomWalks$$/^1000_nodes$$' ./bgp/reflector -nodes 1000)
 
 clean:
 	rm -rf $(BUILD) out
