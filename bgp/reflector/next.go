@@ -26,8 +26,8 @@ type Goal struct {
 	Paused bool   `json:"paused,omitempty"`
 	Config Config `json:"config"`
 	// AcceptLoss: the first reflector may have workloads although some nodes run BIRD.
-	// AcceptUnseen: gates do not wait for nodes with BIRD whose calico-node does not answer, or with
-	// an agent of another version.
+	// AcceptUnseen: gates do not wait for nodes with BIRD whose calico-node does not answer, or
+	// with an agent of another version.
 	AcceptLoss   bool `json:"acceptLoss,omitempty"`
 	AcceptUnseen bool `json:"acceptUnseen,omitempty"`
 	// Since is when the last step was taken, or Mode was set or resumed; zero once the goal is

@@ -134,7 +134,7 @@ func (w *World) loss(node string, others []string) string {
 		return ""
 	case len(beside) > 0:
 		return fmt.Sprintf("Node(%s) has workloads: their flows with the reflectors %s, which run "+
-			"BIRD, are lost for 2 to 4 s when it becomes a reflector beside them or stops being "+
+			"BIRD, are lost for 2 to 5 s when it becomes a reflector beside them or stops being "+
 			"one", node, some(beside, ", "))
 	case len(others) > 0 || len(birds) == 0:
 		return ""
