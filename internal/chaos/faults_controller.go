@@ -27,7 +27,7 @@ var (
 	birdsOnly = layout{controlled: true, birds: 12, rules: "bird: true", loss: true}
 )
 
-// controllerFaults are in a cluster of twelve agents, where each two workloads send to each other.
+// controllerFaults are in a cluster of twelve nodes, where each two workloads send to each other.
 var controllerFaults = []fault{
 	{name: "controller-migrate", kind: kernelNodes, layout: agentsOnly, long: true, allowed: "0",
 		what: "the controller moves twelve nodes from the mesh to three reflectors and back",
@@ -147,8 +147,8 @@ func (t *trial) controlled(
 	return nil
 }
 
-// there migrates to reflectors. While it does, something happens. No session with a reflector may
-// end.
+// there migrates to reflectors. While it does, something happens. No session of an agent with a
+// reflector may end.
 func (t *trial) there(ctx context.Context, meanwhile func() error) error {
 	before, err := t.sessions(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ func (n *CalicoNode) Start(ctx context.Context) (err error) {
 	}
 	n.follows = true
 	answers := calicotest.CalicoNode{
-		Node: n.Name, Client: n.cluster.Data.Client(), Tables: n.Tables,
+		Node: n.Name, Client: n.cluster.Data.Client(), Tables: n.tables,
 	}
 	n.cluster.background(func(ctx context.Context) error { return answers.Run(ctx) })
 	for _, kind := range []calico.Kind{
@@ -59,6 +59,14 @@ func (n *CalicoNode) Ready(ctx context.Context, peers []netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.Bird.Ready(ctx, peers)
+}
+
+func (n *CalicoNode) tables(ctx context.Context, ipv6 bool) (
+	[]calicotest.NodePeer, []calicotest.NodeRoute, error,
+) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.Tables(ctx, ipv6)
 }
 
 // reconfigure gives BIRD other sessions if Calico's data make others of them.
