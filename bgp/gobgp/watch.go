@@ -15,13 +15,14 @@ import (
 // other. It starts without the present state, since nothing happened before. The returned function
 // waits, after ctx has ended, until the Sink is not called any more.
 func (s *Speaker) watch(ctx context.Context) (wait func()) {
+	take := func(events []server.Watched) { s.learned.take(events, time.Now()) }
 	// Watching best paths costs time, so it needs a reader.
-	next := s.applied.server.WatchPaths(s.cfg.Sink != nil || s.cfg.GRPCWrite)
+	next := s.applied.server.WatchPaths(s.cfg.Sink != nil || s.cfg.GRPCWrite, take)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for batch := next(ctx); batch != nil; batch = next(ctx) {
-			s.learned.take(batch, time.Now())
+			take(batch)
 		}
 	}()
 	return func() { <-ended }

@@ -310,7 +310,8 @@ func TestSlowReaderOfTheWatch(t *testing.T) {
 	n := l.unset(64512)
 	n.farPeer("127.0.0.104", 64512)
 	set(t, n)
-	next := n.applied.server.WatchPaths(true) // a second one: a peer is held back for the first
+	// a second one: a peer is held back for the first
+	next := n.applied.server.WatchPaths(true, nil)
 	f := dialFar(t, n, "127.0.0.104", 64512, 90, true, gracefulCap(false))
 	const updates, hops = 20_000, 250
 	f.announce("10.5.0.0/26", "198.51.100.1")
@@ -379,7 +380,7 @@ func TestWatchOfAPeerTakenOutAndIn(t *testing.T) {
 	n.farPeer(peer, 64512)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	next := n.applied.server.WatchPaths(false)
+	next := n.applied.server.WatchPaths(false, nil)
 	set(t, n)
 	var events []string
 	read := func() {
@@ -440,7 +441,7 @@ func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 			n.farPeer(peer, 64512)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			next := n.applied.server.WatchPaths(true)
+			next := n.applied.server.WatchPaths(true, nil)
 			set(t, n)
 			n.breakSession(peer, restartCap(false, 2, true))
 			tc.back(t, n)

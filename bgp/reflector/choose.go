@@ -41,6 +41,7 @@ type candidate struct {
 	idle       bool // its agent forwards nothing
 	bird       bool
 	unfit      string // why it cannot be a reflector
+	movable    bool   // it is unfit by Kubernetes alone: it stays until another can take the role
 	reason     string // why it is chosen; empty: it is not
 }
 
@@ -88,6 +89,8 @@ func choose(w *World, r rules, dead map[string]bool) Choice {
 	}
 	for s.chosen < s.target && s.pickInEmptiestZone() {
 	}
+	for s.chosen < max(s.target, r.Min) && s.keepOne() {
+	}
 	return s.result(w, r)
 }
 
@@ -99,6 +102,7 @@ func (w *World) candidate(name string, r rules, dead map[string]bool) *candidate
 		name: name, zone: w.snapshot.Nodes[name].Labels[r.ZoneLabel], created: created,
 		current: current, foreign: current && !w.isOurs(name) && !dead[name],
 		idle: w.idle(name), bird: w.bird(name), unfit: w.unfit(name, r, dead),
+		movable: current && w.unfitHere(name, r, dead) == "",
 	}
 }
 
@@ -201,6 +205,18 @@ func (s *selection) pick(reason string, meant func(*candidate) bool) {
 			return
 		}
 	}
+}
+
+// keepOne keeps the oldest reflector that Kubernetes alone speaks against. What Kubernetes says
+// moves roles; it ends none, however many Nodes it has cordoned or lost.
+func (s *selection) keepOne() bool {
+	for _, c := range s.all {
+		if c.movable && c.reason == "" {
+			s.choose(c, s.zones[c.zone], "no other node can take its role: "+c.unfit)
+			return true
+		}
+	}
+	return false
 }
 
 // pickInEmptiestZone chooses the oldest node of the zone with the fewest reflectors; of several

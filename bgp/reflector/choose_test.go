@@ -271,15 +271,64 @@ func TestChooseReasons(t *testing.T) {
 				a.Status.Version = "v0"
 				w.Agents["f"] = a
 			}, "a c f", ""},
-		{"Kubernetes", six(nil), Config{}, func(w *World) {
-			w.Kubernetes = map[string]KubernetesNode{
-				"b": {NotReady: start.Add(-time.Second)},
-				"c": {Unschedulable: true},
-				"d": {Taints: []string{"dedicated"}}, // a pool's own
-				"e": {Taints: []string{"node.kubernetes.io/memory-pressure"}},
-				"f": {Deleted: true},
+		{"Kubernetes", six(func(n []testNode) { n[0].kubernetes = "a.k8s" }), Config{},
+			func(w *World) {
+				w.SetKubernetes(map[string]KubernetesNode{
+					"b": {NotReady: start.Add(-time.Second)},
+					"c": {Unschedulable: true},
+					"d": {Taints: []Taint{{"dedicated", "PreferNoSchedule"}}},
+					"e": {Taints: []Taint{{"node.kubernetes.io/memory-pressure", "NoSchedule"}}},
+					"f": {Deleted: true},
+				})
+			}, "d", "Kubernetes has no such Node"},
+		{"Kubernetes has another name for it, and a host is none of its", six(func(n []testNode) {
+			n[0].kubernetes = "a.k8s"
+		}), Config{}, func(w *World) {
+			w.SetKubernetes(map[string]KubernetesNode{
+				"a.k8s": {Unschedulable: true}, "a": {}, "b": {}, "d": {}, "e": {}, "f": {},
+			})
+		}, "b c d", "its Kubernetes Node is cordoned"},
+		{"what a person taints is for no reflector", six(nil), Config{}, func(w *World) {
+			w.SetKubernetes(map[string]KubernetesNode{
+				"a": {Taints: []Taint{{"node-role.kubernetes.io/control-plane", "NoSchedule"}}},
+				"b": {Taints: []Taint{{"gpu", "NoExecute"}}},
+			})
+		}, "c d e", "its Kubernetes Node has the taint gpu"},
+		{"but its pool is", six(func(n []testNode) {
+			for i := range 4 {
+				n[i].labels = map[string]string{"pool": "rr"}
 			}
-		}, "d", "Kubernetes has no such Node"},
+		}), Config{Pool: "pool == 'rr'"}, func(w *World) {
+			taints := []Taint{{"dedicated", "NoSchedule"}}
+			w.SetKubernetes(map[string]KubernetesNode{
+				"a": {Taints: taints}, "b": {Taints: taints}, "c": {Taints: taints},
+			})
+		}, "a b c", ""},
+		{"a reflector with a new taint stays", six(func(n []testNode) { reflector(&n[5]) }),
+			Config{}, func(w *World) {
+				w.SetKubernetes(map[string]KubernetesNode{
+					"f": {Taints: []Taint{{"maintenance", "NoSchedule"}}},
+				})
+			}, "a c f", ""},
+		{"no role ends by Kubernetes alone", six(func(n []testNode) {
+			for i := range 3 {
+				reflector(&n[i])
+			}
+			for i := range n {
+				n[i].kubernetes = n[i].name
+			}
+		}), Config{}, func(w *World) { w.SetKubernetes(map[string]KubernetesNode{}) }, "a b c",
+			"Kubernetes has no such Node"},
+		{"nor of a whole pool", six(func(n []testNode) {
+			for i := range 3 {
+				reflector(&n[i])
+				n[i].labels = map[string]string{"pool": "rr"}
+			}
+		}), Config{Pool: "has(pool)", WholePool: true}, func(w *World) {
+			w.SetKubernetes(map[string]KubernetesNode{
+				"a": {Unschedulable: true}, "b": {Unschedulable: true}, "c": {Unschedulable: true},
+			})
+		}, "a b c", ""},
 		{"a reflector whose kubelet restarts stays", six(func(n []testNode) {
 			reflector(&n[4])
 			reflector(&n[5])
@@ -433,6 +482,30 @@ func BenchmarkChoose(b *testing.B) {
 	}
 	for b.Loop() {
 		mustChoose(b, w, Config{Pool: "!has(dedicated)", Avoid: "dedicated == 'gateway'"})
+	}
+}
+
+// A label that no Node can have would make one zone of all nodes, or mark no reflector.
+func TestLabelsThatNoNodeCanHave(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for _, tc := range []struct {
+		label string
+		ok    bool
+	}{
+		{"zone", true}, {"rack.example.net/zone", true}, {"a.b-c/D_e.f", true},
+		{long[1:], true}, {"a zone", false}, {"zone/", false}, {"/zone", false}, {"a/b/c", false},
+		{"-zone", false}, {"zone-", false}, {"Upper.example/zone", false}, {"zöne", false},
+		{long, false}, {"a..b/zone", false}, {strings.Repeat("x.", 126) + "xx/zone", false},
+	} {
+		for field, c := range map[string]Config{
+			"label": {Label: tc.label}, "zoneLabel": {ZoneLabel: tc.label},
+		} {
+			want := fmt.Sprintf("%s: %.64q is not a label", field, tc.label)
+			err := c.Check()
+			if tc.ok && err != nil || !tc.ok && (err == nil || err.Error() != want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -92,7 +93,9 @@ func (c Config) parse() (rules, error) {
 	bad(err != nil || !id.Is4(), "clusterID: %.64q is not a dotted quad", c.ClusterID)
 	// BIRD reads it as its own router ID, GoBGP literally.
 	bad(id == netip.IPv4Unspecified(), "clusterID: 0.0.0.0 means a different ID on each BIRD")
-	bad(!isLabel(c.Label), "label: %.64q is not a label", c.Label)
+	for _, l := range [][2]string{{"label", c.Label}, {"zoneLabel", c.ZoneLabel}} {
+		bad(!isLabelKey(l[1]), "%s: %.64q is not a label", l[0], l[1])
+	}
 	bad(c.Label == c.ZoneLabel, "label: %s is the zone's label, too", c.Label)
 	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
 		c.Ratio)
@@ -119,6 +122,36 @@ func (c Config) parse() (rules, error) {
 		}
 	}
 	return r, errors.Join(errs...)
+}
+
+// WithDefaults fills in what a Config leaves out.
+func (c Config) WithDefaults() Config {
+	r, _ := c.parse()
+	return r.Config
+}
+
+// Grace is GraceSeconds, or its default; that of a Config that cannot be followed, too.
+func (c Config) Grace() time.Duration {
+	r, _ := c.parse()
+	return r.grace
+}
+
+// A key's prefix, which it need not have, is a DNS subdomain (RFC 1123); its name has up to 63
+// letters, digits, dashes, underscores and dots, as apimachinery's IsQualifiedName checks.
+var (
+	prefixForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?` +
+		`(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+)
+
+// isLabelKey reports whether a Node can have a label of that key, and a selector can name it.
+func isLabelKey(key string) bool {
+	prefix, name, ok := strings.Cut(key, "/")
+	if !ok {
+		prefix, name = "x", key
+	}
+	return len(prefix) <= 253 && prefixForm.MatchString(prefix) && nameForm.MatchString(name) &&
+		isLabel(key)
 }
 
 // isLabel reports whether a selector can name the label.

@@ -128,6 +128,7 @@ func unsetReflector(node []byte, label, reason string) ([]byte, error) {
 	e := edit{value: node}
 	e.remove("metadata", "labels", label)
 	e.remove("metadata", "annotations", roleNote)
+	e.remove("metadata", "annotations", adoptedNote)
 	e.remove("spec", "bgp", "routeReflectorClusterID")
 	if reason != "" {
 		e.set(reason, "metadata", "annotations", cordonNote)

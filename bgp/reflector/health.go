@@ -1,24 +1,21 @@
 package reflector
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 )
 
-// badTaints are those with which Kubernetes marks an unhealthy node. KubernetesNode.NotReady stands
-// for not-ready and unreachable. A taint of the operator's, such as that of a pool, does not count.
-var badTaints = []string{
-	"node.kubernetes.io/out-of-disk", "node.kubernetes.io/memory-pressure",
-	"node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable",
-	"node.kubernetes.io/unschedulable", "node.cloudprovider.kubernetes.io/uninitialized",
-}
-
 // unfit says why a node cannot become a reflector, or remain one; "" if it can. dead are those of
 // deadNodes.
 func (w *World) unfit(node string, r rules, dead map[string]bool) string {
+	return cmp.Or(w.unfitHere(node, r, dead), w.unfitInKubernetes(node, r))
+}
+
+// unfitHere is unfit without Kubernetes.
+func (w *World) unfitHere(node string, r rules, dead map[string]bool) string {
 	n := w.snapshot.Nodes[node]
 	note := w.annotation(nodeKey(node), cordonNote)
 	switch {
@@ -41,31 +38,6 @@ func (w *World) unfit(node string, r rules, dead map[string]bool) string {
 		return "it runs BIRD, which the rules allow for no reflector"
 	case !w.bird(node) && !w.known(node):
 		return "its agent is away or of another version"
-	}
-	return w.unfitInKubernetes(node, r)
-}
-
-func (w *World) unfitInKubernetes(node string, r rules) string {
-	k, ok := w.Kubernetes[node]
-	since := w.Now.Sub(k.NotReady)
-	switch {
-	case w.Kubernetes == nil:
-		return ""
-	case !ok:
-		return "Kubernetes has no such Node"
-	case k.Deleted:
-		return "its Kubernetes Node is being deleted"
-	case k.Unschedulable:
-		return "its Kubernetes Node is cordoned"
-	// a restart of the kubelet moves no role
-	case !k.NotReady.IsZero() && (since >= r.grace || !w.isReflector(node)):
-		return fmt.Sprintf("its Kubernetes Node has not been ready for %s",
-			since.Round(time.Second))
-	}
-	for _, taint := range k.Taints {
-		if slices.Contains(badTaints, taint) {
-			return "its Kubernetes Node has the taint " + taint
-		}
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"vpp-route-agent/internal/calico"
@@ -115,6 +116,11 @@ func Hear(key string, value []byte, version string) (Said, *calico.Problem) {
 func (s Status) Encode() []byte {
 	bits := s.DownBits
 	s.DownBits = nil
+	// Those that are not complete come first: what has no room after one that is, is complete.
+	s.Reflectors = slices.Clone(s.Reflectors)
+	slices.SortStableFunc(s.Reflectors, func(a, b Session) int {
+		return rank(a.complete()) - rank(b.complete())
+	})
 	s.cut(maxListed, maxListed)
 	for {
 		if s.DownMore > 0 && len(bits) <= maxBits {
@@ -131,6 +137,13 @@ func (s Status) Encode() []byte {
 			s.cut(down, reflectors-1)
 		}
 	}
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
 }
 
 // cut shortens the lists.

@@ -84,6 +84,7 @@ type model struct {
 	dataplanes []string // "vpp", "none", "bird"
 	lie        string   // the gate that is left out: agents say what opens it
 	faults     []string
+	adopts     bool // the first write is an adoption
 
 	first     *version
 	versions  map[any]*version
@@ -266,7 +267,7 @@ type state struct {
 // at is the place in passed of what node a has from b.
 func (s *state) at(a, b int) int { return a*len(s.up) + b }
 
-// begin is a quiet mesh.
+// begin is a quiet cluster, a mesh unless the first version says otherwise.
 func (m *model) begin() *state {
 	n := len(m.names)
 	s := &state{latest: m.first, faults: 1, dead: -1, passed: make([]set, n*n)}
@@ -282,6 +283,34 @@ func (m *model) begin() *state {
 			}
 		}
 		s.up, s.direct = append(s.up, up), append(s.direct, direct)
+	}
+	for a := range n {
+		for b := range n {
+			if a != b && !m.wanted(s, a, b) {
+				s.end(a, b)
+			}
+		}
+	}
+	for moved := true; moved; {
+		moved = false
+		for a := range n {
+			for b := range n {
+				moved = a != b && m.deliver(s, a, b) || moved
+			}
+		}
+	}
+	if wrong := m.wrong(s); wrong != "" {
+		panic("model: it begins with a gap: " + wrong)
+	}
+	if m.adopts {
+		a, err := NewAdoption(m.world(m.first), Goal{Config: m.first.goal.Config})
+		if err != nil || len(a.Obstacles) > 0 {
+			panic(fmt.Sprintf("model: %v, %q", err, a.Obstacles))
+		}
+		s.latest = m.wrote(m.first, "adopt", a.Writes, func(v *version) {
+			v.goal = a.Goal.Migrate(a.After(m.world(m.first)), Reflectors)
+			v.goalRev = v.revision()
+		})
 	}
 	return s
 }

@@ -43,8 +43,10 @@ type Goal struct {
 
 // Migrate is g with another mode, from what w is now.
 func (g Goal) Migrate(w *World, mode Mode) Goal {
+	from := g.From
 	g.Mode, g.From, g.Undo, g.Paused, g.Since = mode, Mesh, "", false, w.Now
-	if mode == Mesh && w.Begun() {
+	// What was adopted has reflectors alone before the first migration.
+	if w.Begun() && (mode == Mesh || !w.meshIsOn() && from != Mesh) {
 		g.From = Reflectors
 	}
 	return g
@@ -134,6 +136,9 @@ func Next(w *World, g Goal) Decision {
 		return Decision{Wait: &Wait{What: reason}}
 	}
 	d.dead = w.deadNodes(r)
+	if decision, ok := d.settleAdopted(); ok {
+		return decision
+	}
 	if g.target() == Mesh {
 		return d.toMesh()
 	}

@@ -58,10 +58,10 @@ func NewOverview(w *World, c Config) (Overview, error) {
 		}
 	}
 	for _, n := range seen {
-		for _, s := range w.Agents[n].Status.Reflectors {
+		for _, s := range w.reflectorSessions(n) {
 			if role := roles[s.Node]; role != nil {
 				role.Sessions++
-				if s.Up && s.EndOfRIB {
+				if s.complete() {
 					role.Complete++
 				}
 			}
@@ -79,6 +79,32 @@ func NewOverview(w *World, c Config) (Overview, error) {
 		}
 	}
 	return o, nil
+}
+
+// reflectorSessions are those that a node has with reflectors: what its status lists, and the rest
+// as planned. That is complete if the last one listed is, and if the node has applied the plan.
+func (w *World) reflectorSessions(node string) []Session {
+	s := w.Agents[node].Status
+	if s.ReflectorsMore == 0 {
+		return s.Reflectors
+	}
+	type session struct {
+		node string
+		ipv6 bool
+	}
+	listed := map[session]bool{}
+	for _, r := range s.Reflectors {
+		listed[session{r.Node, r.IPv6}] = true
+	}
+	last := len(s.Reflectors) - 1
+	complete := last >= 0 && s.Reflectors[last].complete() && s.Digest == w.digest(node)
+	all := slices.Clone(s.Reflectors)
+	for _, p := range w.peersOf(node) {
+		if ipv6 := p.Address.Is6(); p.Reflector && !listed[session{p.CalicoNode, ipv6}] {
+			all = append(all, Session{p.CalicoNode, ipv6, complete, complete})
+		}
+	}
+	return all
 }
 
 // problems are those of agents that the controller understands.

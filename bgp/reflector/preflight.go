@@ -31,7 +31,8 @@ func (d *decider) edited() []string {
 		switch {
 		case !d.isOurs(name) && labelled:
 			add("Node(%s): a person gave it the label %s", name, d.Label)
-		case d.isOurs(name) && (label != "true" || n.RouteReflectorClusterID != d.ClusterID):
+		case d.isOurs(name) && (label != "true" ||
+			n.RouteReflectorClusterID != d.ClusterID && d.oldID(name) == ""):
 			add("Node(%s): its label or cluster ID is not the configured one", name)
 		case d.isOurs(name) && d.turn(name) < 1:
 			add("Node(%s): metadata.annotations[%s] is no positive number", name, roleNote)
@@ -48,7 +49,7 @@ func (d *decider) edited() []string {
 			add("BGPPeer(%s): %s", peerName, reason)
 		}
 	}
-	return all
+	return append(all, d.adoptedEdits()...)
 }
 
 // peerEdited says what a person did to our BGPPeer.

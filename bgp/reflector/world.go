@@ -14,6 +14,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/selector"
 )
 
 // Object is a resource as it is stored, and etcd's revision of its last change.
@@ -35,7 +36,8 @@ type World struct {
 	Version string
 	Agents  map[string]Agent // by node; a node that runs BIRD has none
 	Birds   map[string]Bird  // by node, of those without an agent that were asked
-	// Kubernetes has the Nodes of Kubernetes, by name of the Calico node; nil: not consulted.
+	// Kubernetes has the Nodes of Kubernetes, by name of the Calico node; nil: not consulted. See
+	// SetKubernetes.
 	Kubernetes map[string]KubernetesNode
 
 	snapshot *calico.Snapshot
@@ -58,6 +60,8 @@ type World struct {
 type metadata struct {
 	Created     string            `json:"creationTimestamp"`
 	Annotations map[string]string `json:"annotations"`
+
+	kubernetes string // the name of a Node in Kubernetes; "": it is not known as one of it
 }
 
 // StatusFormat is the version of Status that this package understands.
@@ -120,12 +124,7 @@ type Session struct {
 	EndOfRIB bool   `json:"endOfRIB"`
 }
 
-// KubernetesNode is the part of a Kubernetes Node that matters here.
-type KubernetesNode struct {
-	NotReady               time.Time // since when; zero: it is ready
-	Unschedulable, Deleted bool
-	Taints                 []string // their keys
-}
+func (s Session) complete() bool { return s.Up && s.EndOfRIB }
 
 // Read returns the World of Calico's Nodes, BGPPeers, BGPConfigurations and ClusterInformation.
 func Read(objects []Object) *World {
@@ -141,8 +140,16 @@ func Read(objects []Object) *World {
 		store.Put(o.Key.String(), o.Value)
 		var stored struct {
 			Metadata metadata `json:"metadata"`
+			Spec     struct {
+				OrchRefs []struct{ NodeName, Orchestrator string } `json:"orchRefs"`
+			} `json:"spec"`
 		}
 		_ = json.Unmarshal(o.Value, &stored) // what cannot be read is a problem of the snapshot
+		for _, ref := range stored.Spec.OrchRefs {
+			if ref.Orchestrator == "k8s" {
+				stored.Metadata.kubernetes = ref.NodeName
+			}
+		}
 		w.metadata[o.Key] = stored.Metadata
 	}
 	w.snapshot = store.Snapshot(0)
@@ -223,7 +230,8 @@ func (w *World) meshIsOn() bool {
 }
 
 // Digest identifies the peers and roles of node self and the resources that they follow from. The
-// resources count because a BGPPeer that gives a node no session yet may do so once a Node changes.
+// resources count because a BGPPeer that gives a node no session yet may do so once a Node changes;
+// what BGPPeers select, because one may give a session that another one gives already.
 func Digest(self string, s *calico.Snapshot) string {
 	peers, _ := bgp.Peers(self, s)
 	return digest(peers, s.Nodes[self], resources(s))
@@ -248,9 +256,22 @@ func digest(peers []bgp.Peer, self calico.Node, resources []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// resources identifies what peers follow from besides Nodes.
+// resources identifies what peers follow from, of Nodes the names of those that BGPPeers select.
 func resources(s *calico.Snapshot) []byte {
-	text, err := json.Marshal([]any{s.BGPPeers, s.BGPConfigurations})
+	nodes := slices.Sorted(maps.Keys(s.Nodes))
+	selected := map[string][]string{} // by selector
+	for _, p := range s.BGPPeers {
+		for _, text := range []string{p.NodeSelector, p.PeerSelector} {
+			by, err := selector.Parse(text)
+			if _, known := selected[text]; known || text == "" || err != nil {
+				continue
+			}
+			selected[text] = slices.DeleteFunc(slices.Clone(nodes), func(n string) bool {
+				return !by.Matches(s.Nodes[n].Labels)
+			})
+		}
+	}
+	text, err := json.Marshal([]any{s.BGPPeers, s.BGPConfigurations, selected})
 	if err != nil {
 		panic(fmt.Sprintf("reflector: resources cannot be marshalled: %v", err))
 	}

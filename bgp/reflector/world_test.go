@@ -22,6 +22,7 @@ type testNode struct {
 	clusterID   string
 	labels      map[string]string
 	annotations map[string]string
+	kubernetes  string // its name there
 }
 
 // object is the Node as libcalico stores it.
@@ -53,7 +54,9 @@ func (n testNode) object() Object {
 			Created: stamp(start.Add(-time.Duration(n.age) * time.Hour)),
 			Labels:  labels, Annotations: n.annotations,
 		},
-		"spec": map[string]any{"bgp": bgpSpec{n.as, n.v4, n.v6, n.clusterID}},
+		"spec": map[string]any{
+			"bgp": bgpSpec{n.as, n.v4, n.v6, n.clusterID}, "orchRefs": orchRefs(n.kubernetes),
+		},
 		// as calico-node writes it; nothing here asks for it
 		"status": map[string]any{"wireguardPublicKey": ""},
 	})
@@ -61,6 +64,13 @@ func (n testNode) object() Object {
 		panic(err)
 	}
 	return Object{Key: nodeKey(n.name), Value: value, Revision: 10}
+}
+
+func orchRefs(kubernetes string) []map[string]string {
+	if kubernetes == "" {
+		return nil
+	}
+	return []map[string]string{{"nodeName": kubernetes, "orchestrator": "k8s"}}
 }
 
 // numbered is node i of a cluster, with an IPv4 address.

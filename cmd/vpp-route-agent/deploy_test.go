@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,13 +99,47 @@ func TestKubernetesContainerIsAccepted(t *testing.T) {
 	}
 }
 
+// The container of the controller's Deployment is started as Kubernetes would: the controller takes
+// it, and its probes ask where it listens.
+func TestControllerContainerIsAccepted(t *testing.T) {
+	c := container(t, "reflector-controller/deployment.yaml")
+	file, err := os.ReadFile("../../deploy/kubernetes/reflector-controller/controller.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "controller.yaml")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Clone(c.Args)
+	i := slices.Index(args, "--config=/etc/vpp-route-agent/controller.yaml")
+	if i < 0 {
+		t.Fatalf("arguments %q: this test stands in for --config", args)
+	}
+	args[i] = "--config=" + path
+	cmd, rest, err := newCommand().Find(args)
+	if err != nil || cmd.Name() != controller {
+		t.Fatalf("%v, %v", cmd, err)
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := loadConfig(cmd.Flags(), func(name string) (string, bool) {
+		return "pod-1", name == "NODENAME"
+	})
+	if err != nil || cfg.metricsListen != ":9180" || cfg.nodeName != "pod-1" || !cfg.plaintext ||
+		cfg.etcdCAFile == "" || c.Ports[0].ContainerPort != 9180 {
+		t.Errorf("%v, %+v", err, cfg)
+	}
+}
+
 func container(t *testing.T, file string) corev1.Container {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/kubernetes", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d appsv1.DaemonSet
+	var d appsv1.DaemonSet // a Deployment has its containers in the same place
 	if err := yaml.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}

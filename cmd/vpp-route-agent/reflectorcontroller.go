@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/reflectors"
 )
 
@@ -23,6 +26,7 @@ var controllerSettings = append([]string{"node-name", "metrics-listen", "tls-cer
 const defaultControllerListen = "127.0.0.1:9180"
 
 func reflectorControllerCommand() *cobra.Command {
+	var kubeconfig string
 	c := &cobra.Command{
 		Use:   controller,
 		Short: "Run the controller of route reflectors until SIGTERM",
@@ -32,6 +36,9 @@ from the mesh to route reflectors or back, and replaces reflectors, as "reflecto
 
 Several controllers may run, on any hosts: one leads, and another takes over when it ends. Agents
 need none. docs/reflectors.md describes the steps and what each waits for.
+
+In a pod, or with --kubeconfig, Nodes of Kubernetes count, too: one that is cordoned, not ready or
+tainted gives its role to another, or does not get it. They are read, and never written.
 
 Settings come from the same places as those of "run".`,
 		Example: `  vpp-route-agent reflector-controller --etcd-endpoints https://10.0.0.5:2379
@@ -45,26 +52,38 @@ Settings come from the same places as those of "run".`,
 			if err != nil {
 				return usageError{err}
 			}
-			if cfg.texts["--metrics-listen"] == defaultMetricsListen &&
-				!cmd.Flags().Changed("metrics-listen") { // that is an agent's
-				cfg.metricsListen = defaultControllerListen
-			}
+			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
 			log, _ := newLogger(os.Stderr, cfg)
-			return runController(cmd.Context(), cfg, log)
+			return runController(cmd.Context(), cfg, kubeconfig, log)
 		},
 	}
 	addSettings(c.Flags(), func(s setting) bool {
 		return slices.Contains(controllerSettings, s.flag)
 	})
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "file by which Kubernetes is reached, "+
+		"whose Nodes count; \"off\": none do; default: in a pod its own, else none")
 	f := c.Flags().Lookup("metrics-listen")
 	f.DefValue = defaultControllerListen
 	f.Usage = "address of /metrics, /healthz and /readyz; \"off\" for none"
 	return c
 }
 
-func runController(ctx context.Context, cfg config, log *slog.Logger) error {
+// controllerListen is where the controller's metrics are. The default of an agent, also in the file
+// that both may read, is the agent's; a flag says what it says.
+func controllerListen(cfg config, flags *pflag.FlagSet) string {
+	if cfg.texts["--metrics-listen"] == defaultMetricsListen && !flags.Changed("metrics-listen") {
+		return defaultControllerListen
+	}
+	return cfg.metricsListen
+}
+
+func runController(ctx context.Context, cfg config, kubeconfig string, log *slog.Logger) error {
+	nodes, err := kubernetesNodes(kubeconfig, log)
+	if err != nil {
+		return usageError{err}
+	}
 	c, err := reflectors.NewController(reflectors.ControllerConfig{
-		Etcd: cfg.etcd(), Name: cfg.nodeName, Version: version, Log: log,
+		Etcd: cfg.etcd(), Name: cfg.nodeName, Version: version, Kubernetes: nodes, Log: log,
 	})
 	if err != nil {
 		return usageError{err}
@@ -78,9 +97,24 @@ func runController(ctx context.Context, cfg config, log *slog.Logger) error {
 		defer l.Close()
 		group.Go(func() error { return agent.Serve(ctx, l, c.HealthHandler()) })
 	}
+	if nodes != nil {
+		group.Go(func() error { return nodes.Run(ctx) })
+	}
 	group.Go(func() error { return c.Run(ctx) })
 	log.Info("started", "version", version)
 	err = group.Wait()
 	log.Info("stopped; the cluster stays as it is")
 	return err
+}
+
+// kubernetesNodes are the Nodes that count; nil: none do.
+func kubernetesNodes(kubeconfig string, log *slog.Logger) (*kubernetes.Nodes, error) {
+	if kubeconfig == "off" || kubeconfig == "" && !kubernetes.InPod() {
+		return nil, nil
+	}
+	client, err := kubernetes.NewClient(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return kubernetes.NewNodes(client, log), nil
 }

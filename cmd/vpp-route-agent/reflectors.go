@@ -27,7 +27,7 @@ func reflectorsCommand() *cobra.Command {
 	}
 	c.AddCommand(reflectorsPlan(), reflectorsStatus(), reflectorsMigrate(), reflectorsPause(),
 		reflectorsResume(), reflectorsAbort(), reflectorsCordon(), reflectorsUncordon(),
-		reflectorsForget(), reflectorsSet())
+		reflectorsForget(), reflectorsSet(), reflectorsAdopt())
 	return c
 }
 
@@ -143,6 +143,19 @@ func readRules(cmd *cobra.Command, file string, into *reflector.Config) error {
 	if err := json.Unmarshal(asJSON, into); errors.As(err, &wrong) {
 		return fmt.Errorf("%s: %s: %s is not of type %s", file, wrong.Field, wrong.Value,
 			wrong.Type)
+	}
+	return nothingMeansDefault(file, fields, *into)
+}
+
+// nothingMeansDefault refuses a field with 0 or an empty text that would silently get its default.
+func nothingMeansDefault(file string, fields map[string]json.RawMessage, c reflector.Config) error {
+	given, whole := reflect.ValueOf(c), reflect.ValueOf(c.WithDefaults())
+	for i, name := range jsonFields(given.Type()) {
+		value, ok := fields[name]
+		if ok && given.Field(i).IsZero() && !whole.Field(i).IsZero() {
+			return fmt.Errorf("%s: %s: %s is no value; without the field it is %v", file, name,
+				value, whole.Field(i))
+		}
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -195,6 +194,9 @@ func writeControllers(b *strings.Builder, v reflectorsView) {
 	default:
 		fmt.Fprintf(b, "\n  done: %s\n", leader.Done)
 	}
+	if leader.Kubernetes != "" {
+		fmt.Fprintf(b, "  Kubernetes: %s\n", leader.Kubernetes)
+	}
 	if leader.Last != "" {
 		fmt.Fprintf(b, "  last step, at %s: %s\n", leader.LastAt.Local().Format(time.DateTime),
 			leader.Last)
@@ -362,6 +364,8 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 				return refuse("it is undone already: %s", g.Undo)
 			case g.From == "":
 				return refuse("no migration goes on: there is nothing to abort, use migrate --to")
+			case g.From == g.Mode && g.Mode == reflector.Reflectors:
+				return refuse("the cluster had reflectors before: there is nothing to abort")
 			case g.From == g.Mode:
 				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
@@ -369,60 +373,6 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 			return nil
 		})
 	})
-}
-
-func reflectorsCordon() *cobra.Command {
-	var reason string
-	c := &cobra.Command{
-		Use:   "cordon NODE",
-		Short: "Keep a node from being a reflector, and move its role elsewhere",
-		Long: `Keep a node from being a reflector. If it is one that the controller made, another
-node takes the role first. Workloads and Kubernetes are not concerned. The annotation
-vpp-route-agent/reflector-cordon of the Node says why.`,
-		Example: `  vpp-route-agent reflectors cordon edge-7 --reason "memory is replaced"`,
-		Args:    arguments(1, 1),
-	}
-	c.Flags().StringVar(&reason, "reason", "by hand", "for whoever finds it")
-	return deskCommand(c, func(cmd *cobra.Command, args []string, desk *reflectors.Desk) error {
-		if strings.TrimSpace(reason) == "" || strings.ContainsFunc(reason, unicode.IsControl) {
-			return usageError{errors.New("--reason must be a text of one line")}
-		}
-		return setCordon(cmd, desk, args[0], reason)
-	})
-}
-
-func reflectorsUncordon() *cobra.Command {
-	return deskCommand(&cobra.Command{
-		Use: "uncordon NODE", Short: "Let a node be a reflector again", Args: arguments(1, 1),
-	}, func(cmd *cobra.Command, args []string, desk *reflectors.Desk) error {
-		return setCordon(cmd, desk, args[0], "")
-	})
-}
-
-func setCordon(cmd *cobra.Command, desk *reflectors.Desk, node, reason string) error {
-	err := desk.Change(cmd.Context(), func(v reflectors.View) (c reflectors.Changes, err error) {
-		o, ok := v.World.Node(node)
-		switch {
-		case !ok:
-			return c, refuse("there is no Node %s", node)
-		case v.World.Locked():
-			return c, refuse("ClusterInformation(default): datastoreReady is false")
-		}
-		o.Value, err = reflector.SetCordon(o.Value, reason)
-		if err != nil {
-			return c, refuse("Node(%s): %w", node, err)
-		}
-		return reflectors.Changes{Node: &o}, nil
-	})
-	if err != nil {
-		return err
-	}
-	what := "is cordoned: " + reason
-	if reason == "" {
-		what = "is not cordoned"
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", node, what)
-	return err
 }
 
 func reflectorsForget() *cobra.Command {

@@ -92,6 +92,10 @@ var sole = []struct {
 		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
 		"whatever runs a cluster to show, break or measure agents; production code does not",
 	},
+	{"k8s.io/", []string{"internal/kubernetes", "internal/kubernetes/kubetest"},
+		"Kubernetes' types do not leave their adapter, and its stand-in"},
+	{module + "/internal/kubernetes", []string{"internal/reflectors", "cmd/vpp-route-agent"},
+		"the reflector controller alone asks Kubernetes for Nodes, and its commands"},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 

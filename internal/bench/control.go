@@ -8,15 +8,18 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
 )
 
 // control is what latency is held against: the same bytes through as many processes and sockets,
-// which only pass them on. One process stands for the agent, one for VPP, which answers with what
-// it is sent.
+// which only pass them on. One process stands for the agent, one for VPP, on whose processor it
+// answers with what it is sent.
 type control struct {
 	conn  net.Conn // to the first process
 	relay *relay
@@ -33,7 +36,7 @@ const passPort = 1179
 func (l *lab) startControl() (*control, error) {
 	echo := filepath.Join(l.Dir(), "echo.sock")
 	if _, err := l.Start(netlab.Spec{Name: "echo", Path: l.b.self,
-		Args: []string{echoRole, echo}}); err != nil {
+		Args: []string{echoRole, echo, strconv.Itoa(l.plane.process.PID())}}); err != nil {
 		return nil, err
 	}
 	err := await(l.b.ctx, 10*time.Second, time.Millisecond, func() error {
@@ -43,8 +46,8 @@ func (l *lab) startControl() (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	unix := func(path string) net.Addr { return &net.UnixAddr{Net: "unix", Name: path} }
-	r, err := relayTo(unix(filepath.Join(l.Dir(), "control.sock")), unix(echo), true)
+	socket := func(path string) net.Addr { return &net.UnixAddr{Net: "unix", Name: path} }
+	r, err := relayTo(socket(filepath.Join(l.Dir(), "control.sock")), socket(echo), true)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +95,32 @@ func servePass(ctx context.Context, args []string) error {
 	})
 }
 
-// serveEcho is the process: `bench echo SOCKET`.
+// serveEcho is the process: `bench echo SOCKET PID`. It keeps to the processors of the process in
+// whose place it is: VPP binds its thread to one.
 func serveEcho(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("usage: bench %s SOCKET", echoRole)
+	if len(args) != 2 {
+		return fmt.Errorf("usage: bench %s SOCKET PID", echoRole)
+	}
+	pid, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	var processors unix.CPUSet
+	if err := unix.SchedGetaffinity(pid, &processors); err != nil {
+		return err
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks { // those to come inherit it
+		task, err := strconv.Atoi(t.Name())
+		if err == nil {
+			err = unix.SchedSetaffinity(task, &processors)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return serveOne(ctx, "unix", args[0], func(conn net.Conn) error { return passOn(conn, conn) })
 }

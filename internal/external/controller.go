@@ -251,9 +251,7 @@ func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {
 
 // take takes a new snapshot in, and hands what follows to the planes.
 func (c *Controller) take(s arrival) {
-	c.mu.Lock()
-	c.remember(c.adapters[s.adapter].Name(), c.newest[s.adapter], s.snapshot, time.Now())
-	c.mu.Unlock()
+	before := c.newest[s.adapter]
 	c.newest[s.adapter] = &s.snapshot
 	var sources []Source
 	list, complete := 0, true
@@ -273,6 +271,9 @@ func (c *Controller) take(s arrival) {
 	for _, p := range c.planes {
 		p.take(Merge(sources, p.Policy), list, complete)
 	}
+	c.mu.Lock() // while the data planes work
+	c.remember(c.adapters[s.adapter].Name(), before, s.snapshot, time.Now())
+	c.mu.Unlock()
 }
 
 // take hands a plan to the data plane if it is something else than before.
@@ -307,7 +308,11 @@ func (c *Controller) judge() (again time.Duration) {
 	away := ""
 	for _, p := range c.planes {
 		stand, gone, next := p.judge()
-		verdicts, departed = append(verdicts, stand...), append(departed, gone...)
+		if departed = append(departed, gone...); verdicts == nil {
+			verdicts = stand
+		} else {
+			verdicts = append(verdicts, stand...)
+		}
 		away = cmp.Or(away, p.Away())
 		if next > 0 && (again == 0 || next < again) {
 			again = next

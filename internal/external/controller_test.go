@@ -432,7 +432,7 @@ func obey(r *rapid.T, sources []Source, plan Plan) {
 			wants := map[route.Path]bool{}
 			drops := false
 			for _, i := range s.Items {
-				p := (&merger{}).planned(s.Name, i)
+				p := plannedOf(s.Name, i)
 				if p.isRoute && p.key == got.Key {
 					wants[p.path], drops = true, drops || p.kind == route.Drop
 				}

@@ -30,9 +30,7 @@ type Facts struct {
 func Judge(p Plan, f Facts) []Verdict {
 	j := newJudge(p, f)
 	out := make([]Verdict, len(p.items))
-	for i := range p.items {
-		out[i] = j.item(&p.items[i])
-	}
+	EachInParallel(len(out), func(i int) { out[i] = j.item(&p.items[i]) })
 	return out
 }
 

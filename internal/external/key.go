@@ -52,21 +52,23 @@ func canonicalKey(m proto.Message) string {
 }
 
 func routeKey(out, table, network, hop string) string {
+	key := append(make([]byte, 0, 128), routeKeys...)
 	if out != "" {
-		out = "if/" + out + "/"
+		key = append(append(append(key, "if/"...), out...), '/')
 	}
+	key = append(append(append(key, "vrf/"...), table...), "/dst/"...)
 	if p, err := netip.ParsePrefix(network); err == nil {
-		network = p.Masked().String()
+		key = p.Masked().AppendTo(key)
+	} else {
+		key = append(key, network...)
 	}
-	if a, err := netip.ParseAddr(hop); err == nil && a.IsUnspecified() {
-		hop = ""
-	} else if err == nil {
-		hop = a.Unmap().String()
+	switch a, err := netip.ParseAddr(hop); {
+	case err == nil && !a.IsUnspecified():
+		key = a.Unmap().AppendTo(append(key, "/gw/"...))
+	case err != nil && hop != "":
+		key = append(append(key, "/gw/"...), hop...)
 	}
-	if hop != "" {
-		hop = "/gw/" + hop
-	}
-	return routeKeys + out + "vrf/" + table + "/dst/" + network + hop
+	return string(key)
 }
 
 func tableText(id uint32) string { return strconv.FormatUint(uint64(id), 10) }

@@ -69,7 +69,8 @@ type planned struct {
 // wins whole; what others want for it waits, and takes over as soon as that one no longer has it.
 func Merge(sources []Source, p Policy) Plan {
 	m := merger{policy: p, sources: sources, tables: map[route.TableID]route.Table{},
-		claims: map[string]*planned{}, named: map[string]*planned{}}
+		claims: map[string]*planned{}, named: map[string]*planned{},
+		single: map[route.Path][]route.Path{}}
 	for _, a := range p.Own {
 		m.subnets.add(a)
 	}
@@ -81,12 +82,14 @@ func Merge(sources []Source, p Policy) Plan {
 			}
 		}
 		slices.Sort(keys)
-		m.plan.items = slices.Grow(m.plan.items, len(keys))
-		for _, key := range keys {
-			m.plan.items = append(m.plan.items, m.planned(s.Name, s.Items[key]))
-		}
+		n := len(m.plan.items)
+		m.plan.items = append(m.plan.items, make([]planned, len(keys))...)
+		EachInParallel(len(keys), func(i int) {
+			m.plan.items[n+i] = plannedOf(s.Name, s.Items[keys[i]])
+		})
 	}
 	m.plan.groups = make(map[route.Key]*group, len(m.plan.items))
+	m.groups = make([]group, 0, len(m.plan.items))
 	for i := range m.plan.items {
 		m.nameLinux(&m.plan.items[i])
 	}
@@ -103,23 +106,25 @@ func Merge(sources []Source, p Policy) Plan {
 // group is what the winner for one prefix wants.
 type group struct {
 	first   *planned
-	paths   []route.Path
-	missing bool // a table is, so nothing is programmed
-	at      int  // in Plan.Routes
+	more    []route.Path // besides that of first
+	missing bool         // a table is, so nothing is programmed
+	at      int          // in Plan.Routes
 }
 
 type merger struct {
 	policy  Policy
 	sources []Source
 	plan    Plan
+	groups  []group                       // of plan.groups; it does not grow
+	single  map[route.Path][]route.Path   // canonical sets of one path
 	tables  map[route.TableID]route.Table // that are wanted
 	claims  map[string]*planned
 	named   map[string]*planned // interfaces of Linux, by the name of their item
 	subnets subnets             // of addresses that are wanted
 }
 
-// planned says what an item is about.
-func (m *merger) planned(source string, item Item) planned {
+// plannedOf says what an item is about.
+func plannedOf(source string, item Item) planned {
 	p := planned{source: source, item: item}
 	switch m := item.Message.(type) {
 	case *l3.VrfTable: // two labels are one table
@@ -289,7 +294,8 @@ func (m *merger) placeRoute(p *planned) {
 	g := m.plan.groups[p.key]
 	switch {
 	case g == nil:
-		g = &group{first: p}
+		m.groups = append(m.groups, group{first: p})
+		g = &m.groups[len(m.groups)-1]
 		m.plan.groups[p.key] = g
 	case g.first.source != p.source:
 		p.missing = append(p.missing, "source "+g.first.source+" has "+p.key.String())
@@ -298,12 +304,12 @@ func (m *merger) placeRoute(p *planned) {
 		p.problem = invalid("%s says otherwise what to do with packets to %v",
 			g.first.item.Key, p.key)
 		return
-	case slices.ContainsFunc(g.paths, p.samePath):
+	case p.kind != route.Via:
+	case p.samePath(g.first.path) || slices.ContainsFunc(g.more, p.samePath):
 		p.problem = invalid("another key of this source has the same path")
 		return
-	}
-	if p.kind == route.Via {
-		g.paths = append(g.paths, p.path)
+	default:
+		g.more = append(g.more, p.path)
 	}
 	p.group = g
 }
@@ -367,11 +373,24 @@ func (m *merger) collect() {
 		case g.first == p:
 			g.at = len(m.plan.Routes)
 			m.plan.Routes = append(m.plan.Routes, route.Route{
-				Key: p.key, Kind: p.kind, Paths: route.CanonicalPaths(g.paths),
-				Origin: route.External,
-			})
+				Key: p.key, Kind: p.kind, Paths: m.paths(g), Origin: route.External})
 		}
 	}
+}
+
+// paths returns those of a group. Routes with one and the same path, which most are, share them.
+func (m *merger) paths(g *group) []route.Path {
+	switch {
+	case g.first.kind != route.Via:
+		return nil
+	case len(g.more) > 0:
+		return route.CanonicalPaths(append(g.more, g.first.path))
+	}
+	p := g.first.path
+	if m.single[p] == nil {
+		m.single[p] = route.CanonicalPaths([]route.Path{p})
+	}
+	return m.single[p]
 }
 
 // Keys are the keys whose state in the data plane Judge asks for, in the order of Routes.

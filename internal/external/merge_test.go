@@ -114,6 +114,15 @@ func TestMerge(t *testing.T) {
 				"source has the same path",
 		},
 		{
+			name: "a route that drops, in two spellings of its key", policy: allowed,
+			sources: []Source{source(t, "etcd",
+				`config/vpp/v2/route/vrf/0/dst/fd01::/64 = `+
+					`{"type":"DROP","dst_network":"fd01::/64"}`,
+				`config/vpp/v2/route/vrf/0/dst/FD01::/64 = `+
+					`{"type":"DROP","dst_network":"FD01::/64"}`)},
+			routes: "fd01::/64 drop",
+		},
+		{
 			name: "a table must exist", policy: allowed, sources: []Source{source(t, "etcd", in7)},
 			verdicts: "etcd route/if/eth0/vrf/7/dst/10.9.1.0/24 PENDING there is no VRF table 7 " +
 				"(IPv4)",

@@ -32,7 +32,7 @@ func (e *Engine) Settled(limit int) Settled {
 		}
 	}
 	for _, x := range e.firstByKey(open, limit) {
-		out.Open = append(out.Open, e.show(x))
+		out.Open = append(out.Open, e.show(x, true))
 	}
 	out.More -= len(out.Open)
 	return out

@@ -71,7 +71,7 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 		if within.IsValid() && !within.Overlaps(x.key().Prefix) {
 			return
 		}
-		if shown := e.show(x); shown.State != Any { // else it is wanted elevated instead
+		if shown := e.show(x, true); shown.State != Any { // else it is wanted elevated instead
 			out = append(out, shown)
 		}
 	})
@@ -80,7 +80,8 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 }
 
 // Find returns the entries of these keys, in this order; State Any: nobody wants one. One that is
-// still to be selected is Pending. taken is the last revision that they follow.
+// still to be selected is Pending, and one with all paths of the only candidate has no Reason.
+// taken is the last revision that they follow.
 func (e *Engine) Find(keys []route.Key) (found []Entry, taken uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,14 +93,25 @@ func (e *Engine) Find(keys []route.Key) (found []Entry, taken uint64) {
 		case x.is(isDirty):
 			found[i].State = Pending
 		default:
-			found[i] = e.show(e.selection.goesBy(x))
+			x = e.selection.goesBy(x)
+			found[i] = e.show(x, !x.hasAllPaths())
 		}
 	}
 	return found, e.wanted.revision
 }
 
-// show selects once more, for the reason: it is not kept for a million entries.
-func (e *Engine) show(x *entry) Entry {
+// hasAllPaths reports whether all paths of the only candidate are wanted.
+func (e *entry) hasAllPaths() bool {
+	c := e.first
+	if c == nil || c.next != nil || c.set == nil || c.set.seen == nil {
+		return false
+	}
+	all := &c.set.seen.all
+	return e.want != nil && e.want == all.forward && all.reason == (Reason{})
+}
+
+// show selects once more if asked for the reason: it is not kept for a million entries.
+func (e *Engine) show(x *entry, withReason bool) Entry {
 	if o := e.sync.objectOf(x); o != nil {
 		return e.showObject(o)
 	}
@@ -112,7 +124,7 @@ func (e *Engine) show(x *entry) Entry {
 		selected = c
 	}
 	switch {
-	case !x.is(isWanted):
+	case !x.is(isWanted), !withReason:
 	case e.selection.view == nil:
 		out.Reason = Reason{what: noFacts}
 	default:

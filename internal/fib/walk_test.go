@@ -619,7 +619,7 @@ func (w *walker) settle() {
 	w.dp.state(func() {
 		if ops := Diff(want, w.dp.ours); len(ops) > 0 {
 			for _, e := range w.e.table.all {
-				w.t.Logf("%+v", w.e.show(e))
+				w.t.Logf("%+v", w.e.show(e, true))
 			}
 			w.t.Fatalf("the FIB needs %v", ops)
 		}

@@ -140,7 +140,7 @@ func (l *mixedLab) told(ctx context.Context) (s told, err error) {
 		return s, err
 	}
 	if err := json.Unmarshal(out, &s); err != nil || len(s.Controllers) == 0 {
-		return s, fmt.Errorf("%w: %s", err, out)
+		return s, fmt.Errorf("no controller: %v, %s", err, out)
 	}
 	return s, nil // exit status 1: the goal is not reached
 }

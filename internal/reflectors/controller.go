@@ -13,6 +13,7 @@ import (
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/kubernetes"
 )
 
 const (
@@ -34,7 +35,9 @@ type ControllerConfig struct {
 	Etcd    etcd.Config
 	Name    string // of this controller, for people
 	Version string // that agents must have
-	Log     *slog.Logger
+	// Kubernetes are the Nodes that count, which somebody else runs; nil: none do.
+	Kubernetes *kubernetes.Nodes
+	Log        *slog.Logger
 }
 
 // Controller moves a cluster to route reflectors or back, as the goal in etcd says. Of several
@@ -44,6 +47,7 @@ type Controller struct {
 	name, version string
 	log           *slog.Logger
 	leadTime      time.Duration
+	kubernetes    *kubernetes.Nodes // nil: not consulted
 	birdPatience  time.Duration
 	// watched is called with a connection and may replace what writes and reads through it.
 	watched func(clientv3.KV) clientv3.KV
@@ -81,6 +85,8 @@ type State struct {
 	Last    string    `json:"last,omitempty"`
 	LastAt  time.Time `json:"lastAt,omitzero"`
 	Problem string    `json:"problem,omitempty"`
+	// Kubernetes says why its Nodes do not count; empty: they do, or none is consulted.
+	Kubernetes string `json:"kubernetes,omitempty"`
 
 	key     string
 	created int64 // etcd's revision
@@ -96,8 +102,8 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	return &Controller{
 		client: client, name: c.Name, version: c.Version, leadTime: leadTime,
-		birdPatience: birdPatience,
-		log:          c.Log.With("component", "controller"),
+		kubernetes: c.Kubernetes, birdPatience: birdPatience,
+		log: c.Log.With("component", "controller"),
 	}, nil
 }
 

@@ -49,6 +49,7 @@ type leader struct {
 	lost  map[string]time.Time
 	asking
 	birds
+	fromKubernetes kubernetesSet
 
 	state, told State
 	toldAt      time.Time
@@ -135,6 +136,7 @@ func (l *leader) watch(ctx context.Context, changed chan<- struct{}) {
 	}
 	follow(reflector.GoalKey)
 	follow(reflector.AgentsKey)
+	all.Go(func() { l.followKubernetes(ctx, tell) })
 }
 
 // turn decides once and does what follows. It returns when to decide again at the latest.
@@ -257,6 +259,7 @@ func (l *leader) decide(now time.Time) reflector.Decision {
 		return reflector.Decision{Wait: &reflector.Wait{What: err.Error(), Person: true}}
 	}
 	l.world.Now = now
+	l.consult(now)
 	for node, a := range l.world.Agents {
 		a.Answers = l.asking.of(node, max(l.epoch, l.last.statuses[node].revision), now)
 		l.world.Agents[node] = a
@@ -288,10 +291,7 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 		same = append(same, clientv3.Compare(clientv3.ModRevision(o.Key.String()), "=",
 			o.Revision))
 	}
-	for _, kind := range calicoKinds { // what has come or changed since may close a gate
-		all := clientv3.ModRevision(calicoPrefix(kind)).WithPrefix()
-		same = append(same, clientv3.Compare(all, "<", l.last.revision+1))
-	}
+	same = append(same, unchangedSince(l.last.revision)...) // a change may close a gate
 	ops := []clientv3.Op{clientv3.OpPut(reflector.GoalKey, string(s.Goal.Encode()))}
 	for _, w := range s.Writes {
 		if w.Value == nil {
@@ -313,6 +313,15 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 	l.state.Last, l.state.LastAt, l.waiting = s.Does, time.Now(), time.Time{}
 	l.update(func(st *ControllerStatus) { st.Steps++ })
 	return time.Now(), errors.Join(l.endQuestion(ctx), l.endBirds(ctx))
+}
+
+// unchangedSince compares that nothing that sessions follow from has come or changed.
+func unchangedSince(revision int64) (same []clientv3.Cmp) {
+	for _, kind := range calicoKinds {
+		all := clientv3.ModRevision(calicoPrefix(kind)).WithPrefix()
+		same = append(same, clientv3.Compare(all, "<", revision+1))
+	}
+	return same
 }
 
 // write commits ops if this controller leads and same holds; done is false if same does not.

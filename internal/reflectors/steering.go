@@ -27,6 +27,7 @@ type View struct {
 	// Noted are the nodes that have had an agent, as AgentsKey has them.
 	Noted    []string
 	notedRev int64 // etcd's
+	revision int64 // etcd's, of all of it
 }
 
 // Leader is the controller that leads; false: there is none.
@@ -48,6 +49,9 @@ type Changes struct {
 	Goal  *reflector.Goal   // nil: it stays
 	Node  *reflector.Object // with the revision that it was read with
 	Noted []string          // nil: they stay
+	// Adopted are resources, which follow from all that the view has: nothing of Calico's that a
+	// controller reads may have changed since.
+	Adopted []reflector.Write
 }
 
 // Desk is where a person looks at a controller's work, and steers it. It needs no controller.
@@ -101,6 +105,7 @@ func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) 
 	return View{
 		World: w, Goal: r.goal, GoalRevision: r.goalRevision, BadGoal: r.badGoal,
 		Controllers: states, Stray: stray, Noted: r.agents, notedRev: r.agentsRevision,
+		revision: r.revision,
 	}, nil
 }
 
@@ -143,6 +148,12 @@ func (c Changes) write(ctx context.Context, client *clientv3.Client, v View) (bo
 	}
 	if c.Node != nil {
 		put(c.Node.Key.String(), c.Node.Revision, c.Node.Value)
+	}
+	for _, w := range c.Adopted {
+		ops = append(ops, clientv3.OpPut(w.Key.String(), string(w.Value)))
+	}
+	if len(c.Adopted) > 0 {
+		same = append(same, unchangedSince(v.revision)...)
 	}
 	if c.Noted != nil {
 		put(reflector.AgentsKey, v.notedRev, encodeAgents(c.Noted))

@@ -29,10 +29,13 @@ type Change struct {
 // Result is how an item of a change came out.
 type Result struct {
 	Key     string
-	Deleted bool // it was to be
-	Verdict external.Verdict
-	refused bool // the verdict is final
+	Deleted bool              // it was to be
+	Verdict *external.Verdict // not to be changed
+	refused bool              // the verdict is final
 }
+
+// none is the verdict while there is none yet.
+var none external.Verdict
 
 // Failed reports whether the item is not, and will not be by itself, as the client wants it.
 func (r Result) Failed() bool {
@@ -57,6 +60,7 @@ var (
 // Do carries a change out. results are those of its puts, then those of its deletions, and txn is
 // the number of the transaction. The error wraps one of those above.
 func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result, err error) {
+	defer func() { go s.shorten() }()
 	txn, results, changed, err := s.begin(c)
 	if err != nil {
 		return txn, results, err
@@ -110,7 +114,6 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 		return 0, nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	s.publish()
-	s.shorten()
 	return r.Txn, results, true, nil
 }
 
@@ -130,7 +133,7 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 	}
 	named := make(map[string]bool, len(c.Puts))
 	for _, item := range c.Puts {
-		result := Result{Key: item.Key}
+		result := Result{Key: item.Key, Verdict: &none}
 		if named[item.Key] {
 			result.refuse(external.Invalid, twice)
 			results = append(results, result)
@@ -170,7 +173,7 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 		slices.Sort(deletes)
 	}
 	for _, key := range deletes {
-		result := Result{Key: key, Deleted: true}
+		result := Result{Key: key, Deleted: true, Verdict: &none}
 		_, there := have[key]
 		switch {
 		case named[key]:
@@ -190,7 +193,7 @@ const twice = "the transaction names this key twice"
 
 func (r *Result) refuse(state external.State, why string) {
 	r.refused = true
-	r.Verdict = external.Verdict{Key: r.Key, State: state, Details: []string{why}}
+	r.Verdict = &external.Verdict{Key: r.Key, State: state, Details: []string{why}}
 }
 
 // await waits until the data plane has answered for a transaction, and fills in how its items
@@ -226,9 +229,9 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 			continue
 		}
 		if v := a.byItem()[itemID{c.Source, r.Key}]; v != nil {
-			r.Verdict = *v
+			r.Verdict = v
 		} else { // it is gone, or a later transaction has deleted it
-			r.Verdict = external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
+			r.Verdict = &external.Verdict{Source: c.Source, Key: r.Key, State: external.Removed}
 		}
 		done = done && !r.Verdict.Unfinished &&
 			(!c.WaitDone || r.Verdict.State != external.Pending)
@@ -282,6 +285,5 @@ func (s *Source) rollBack(txn int64) int64 {
 		s.mu.Unlock()
 	}
 	s.publish()
-	s.shorten()
 	return r.Txn
 }

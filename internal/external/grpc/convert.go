@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -17,7 +16,9 @@ import (
 
 // itemsIn returns the items in a message of a service, which has them in fields of their own, in
 // messages of such fields, or in lists.
-func itemsIn(m protoreflect.Message) (all []external.Item) {
+func itemsIn(m protoreflect.Message) []external.Item { return appendItems(nil, m) }
+
+func appendItems(all []external.Item, m protoreflect.Message) []external.Item {
 	if len(m.GetUnknown()) > 0 {
 		name := m.Descriptor().FullName()
 		all = append(all, external.Item{Key: string(name), Problem: external.Problem{
@@ -31,15 +32,15 @@ func itemsIn(m protoreflect.Message) (all []external.Item) {
 		switch {
 		case f.Message() == nil || !m.Has(f):
 		case f.IsList():
-			list := m.Get(f).List()
-			all = slices.Grow(all, list.Len())
-			for j := range list.Len() {
-				all = append(all, external.Decode(list.Get(j).Message().Interface()))
-			}
+			n, list := len(all), m.Get(f).List()
+			all = append(all, make([]external.Item, list.Len())...)
+			external.EachInParallel(list.Len(), func(i int) {
+				all[n+i] = external.Decode(list.Get(i).Message().Interface())
+			})
 		case external.ModelOf(m.Get(f).Message().Interface()) != nil:
 			all = append(all, external.Decode(m.Get(f).Message().Interface()))
 		default:
-			all = append(all, itemsIn(m.Get(f).Message())...)
+			all = appendItems(all, m.Get(f).Message())
 		}
 	}
 	return all

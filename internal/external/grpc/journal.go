@@ -142,13 +142,15 @@ func decodeRecord(line []byte) (r record, err error) {
 }
 
 func appendRecord(to []byte, r record) ([]byte, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
+	const sum = "01234567"
+	line := bytes.NewBuffer(append(append(to, sum...), ' '))
+	if err := json.NewEncoder(line).Encode(r); err != nil { // with a line feed
 		return nil, err
 	}
-	to = slices.Grow(to, len("01234567 \n")+len(body))
-	to = fmt.Appendf(to, "%08x ", crc32.Checksum(body, castagnoli))
-	return append(append(to, body...), '\n'), nil
+	all := line.Bytes()
+	at, body := len(to), len(to)+len(sum)+1
+	copy(all[at:], fmt.Sprintf("%08x", crc32.Checksum(all[body:len(all)-1], castagnoli)))
+	return all, nil
 }
 
 // rewrite replaces the file by one with just these records.

@@ -184,7 +184,7 @@ func errorOf(results []Result, err error) error {
 		if failed++; failed <= maxErrors {
 			r.Key = short(r.Key)
 			texts = append(texts, fmt.Sprintf("%s (%s): %s", r.Key, operation(r),
-				short(statusOf(r.Verdict).Message)))
+				short(statusOf(*r.Verdict).Message)))
 			details = append(details, resultOf(r))
 		}
 	}
@@ -233,7 +233,7 @@ func resultOf(r Result) *generic.UpdateResult {
 	if r.Deleted {
 		op = generic.UpdateResult_DELETE
 	}
-	return &generic.UpdateResult{Key: r.Key, Id: idOf(r.Key), Op: op, Status: statusOf(r.Verdict)}
+	return &generic.UpdateResult{Key: r.Key, Id: idOf(r.Key), Op: op, Status: statusOf(*r.Verdict)}
 }
 
 func statusOf(v external.Verdict) *generic.ItemStatus {

@@ -201,10 +201,12 @@ func (s *Source) keep(r record) error {
 	return s.journal.append(r)
 }
 
-// shorten rewrites a journal that has become long, after a change has been passed on, so that the
-// data plane need not wait for it. Without success the journal stays as it is. The caller holds
-// writing.
+// shorten rewrites a journal that has become long. That is done when a change has been answered, so
+// that neither the data plane nor its client waits for the disk. Without success the journal stays
+// as it is.
 func (s *Source) shorten() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if s.journal.isLong() && len(s.store.open) == 0 {
 		_ = s.rewrite()
 	}

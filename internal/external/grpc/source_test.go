@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,6 +321,24 @@ func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 		b.restart()
 		check(t, "kept", fmt.Sprint(len(b.Items(Name))), "2")
 	})
+}
+
+// A disk that stalls while a long journal is rewritten holds no answer up.
+func TestTheJournalIsRewrittenAfterTheAnswer(t *testing.T) {
+	b := newBed(t.TempDir())
+	defer func() { b.stop() }()
+	file := b.journal.path + ".new" // what durable.WriteFile writes
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.journal.base = -slack // so that it is long
+	check(t, "answered", b.do(Change{Puts: puts(1)}), "1 CONFIGURED")
+	reader, err := os.OpenFile(file, os.O_RDONLY, 0) // waits for the writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	check(t, "the disk is back", b.do(Change{Puts: puts(2)}), "2 CONFIGURED")
 }
 
 // The first format had puts by key, their values in JSON, and labels beside them.

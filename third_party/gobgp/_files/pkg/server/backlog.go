@@ -34,6 +34,13 @@ func (b *backlog) add(n int) {
 	}
 }
 
+// holds reports whether n paths are queued.
+func (b *backlog) holds(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.paths == n
+}
+
 // full returns what is closed when there is room, or nil if there is.
 func (b *backlog) full() <-chan struct{} {
 	b.mu.Lock()

@@ -15,6 +15,7 @@ func (s *BgpServer) handleBatch(e *fsmMsg, handle func(*fsmMsg)) {
 		handle(e)
 		return
 	}
+	alone := s.alone     // what is queued was sent to the server's goroutine
 	var sources []string // of what has changed
 	s.adjOut.batching = true
 	for n := 1; e != nil && e.isUpdate(); n++ {
@@ -23,7 +24,7 @@ func (s *BgpServer) handleBatch(e *fsmMsg, handle func(*fsmMsg)) {
 			sources = append(sources, e.MsgSrc)
 		}
 		e = nil
-		if n < batchLimit {
+		if n < batchLimit && !alone {
 			select {
 			case e = <-s.messages:
 			default:

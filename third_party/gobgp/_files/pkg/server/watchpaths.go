@@ -29,11 +29,14 @@ type Watched struct {
 }
 
 // WatchPaths watches sessions, End-of-RIBs and, with best, best paths: the complete new set each
-// time those of a prefix change. It is WatchEvent without protobuf. next blocks, has one caller,
-// and returns nil after ctx. GoBGP never waits for it: a later set of a prefix replaces an unread
-// one.
-func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched) {
-	q := &watchQueue{wake: make(chan struct{}, 1), full: watchQueueLeast}
+// time those of a prefix change. next blocks, has one caller, and returns nil after ctx. GoBGP does
+// not wait for it: a later set of a prefix replaces an unread one. While next waits, GoBGP itself
+// calls take, if not nil, with what a small UPDATE has brought that came alone.
+func (s *BgpServer) WatchPaths(
+	best bool, take func([]Watched),
+) (next func(context.Context) []Watched) {
+	q := &watchQueue{s: s, take: take, wake: make(chan struct{}, 1), full: watchQueueLeast}
+	q.turn.Lock()
 	w := &watcher{s: s, filters: map[watchEventType]func(watchEvent) bool{}}
 	w.opts.inside = true
 	kinds := []watchEventType{watchEventTypeEor, watchEventTypePeerState}
@@ -44,7 +47,7 @@ func (s *BgpServer) WatchPaths(best bool) (next func(context.Context) []Watched)
 		for _, k := range kinds {
 			// A filter sees each event in GoBGP's own goroutine. This one lets none through to the
 			// watcher's channels.
-			w.filters[k] = func(ev watchEvent) bool { q.take(ev); return false }
+			w.filters[k] = func(ev watchEvent) bool { q.note(ev); return false }
 			s.watcherMap[k] = append(s.watcherMap[k], w)
 		}
 		return nil
@@ -63,9 +66,11 @@ const (
 // watchQueue holds what the caller of WatchPaths has not taken yet. It is copied in GoBGP's
 // goroutine, since that writes some fields later, such as whether a path is stale.
 type watchQueue struct {
+	s    *BgpServer
+	take func([]Watched)
 	wake chan struct{} // of size 1: something waits
 
-	// The caller's.
+	turn  sync.Mutex // guards out and given; the caller of next has it except while it waits
 	out   watchBatch
 	given int // out.all[:given] was given to the caller
 
@@ -100,29 +105,68 @@ func (q *watchQueue) next(ctx context.Context) []Watched {
 		q.out.reach(q.given)
 		if ctx.Err() != nil {
 			q.end()
+			q.turn.Unlock()
 			return nil
 		}
-		if from := q.given; from < len(q.out.all) {
-			q.given = min(from+watchPiece, len(q.out.all))
-			for q.out.all[q.given-1].More {
-				q.given++
-			}
-			return q.out.all[from:q.given]
+		if piece := q.piece(); piece != nil {
+			return piece
 		}
-		q.out.all, q.given = freed(q.out.all), 0
+		q.turn.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-q.wake:
-			q.swap()
 		}
+		q.turn.Lock()
 	}
 }
 
-// swap gives the caller what is queued.
+// piece returns what is to be handled next, or nil.
+func (q *watchQueue) piece() []Watched {
+	if q.given == len(q.out.all) {
+		q.swap()
+	}
+	from := q.given
+	if from == len(q.out.all) {
+		q.out.reach(from)
+		return nil
+	}
+	q.given = min(from+watchPiece, len(q.out.all))
+	for q.out.all[q.given-1].More {
+		q.given++
+	}
+	return q.out.all[from:q.given]
+}
+
+// handOver is noted when a small UPDATE that came alone has been handled. No event of it has woken
+// the caller.
+type handOver struct{}
+
+// handOver has what is queued taken at once if the caller of next waits.
+func (q *watchQueue) handOver() {
+	if q.take == nil || !q.turn.TryLock() {
+		q.wakeCaller()
+		return
+	}
+	for piece := q.piece(); piece != nil; piece = q.piece() {
+		q.take(piece)
+		q.out.reach(q.given)
+	}
+	q.turn.Unlock()
+}
+
+func (q *watchQueue) wakeCaller() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// swap takes out what is queued.
 func (q *watchQueue) swap() {
+	empty := watchBatch{all: freed(q.out.all)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.out, q.waiting, q.full = q.waiting, watchBatch{all: q.out.all}, watchQueueLeast
+	q.out, q.given, q.waiting, q.full = q.waiting, 0, empty, watchQueueLeast
 }
 
 // freed returns a slice to be used again. It is cleared, so that it keeps nothing alive, and not a
@@ -203,8 +247,12 @@ func (s *BgpServer) notifyWatches(ev watchEvent) {
 	}
 }
 
-// take is called in GoBGP's goroutine.
-func (q *watchQueue) take(ev watchEvent) {
+// note is called in GoBGP's goroutine.
+func (q *watchQueue) note(ev watchEvent) {
+	if _, ok := ev.(handOver); ok {
+		q.handOver()
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
@@ -244,9 +292,8 @@ func (q *watchQueue) take(ev watchEvent) {
 			q.waiting.marks[i].behind = len(q.waiting.all) // or earlier
 		}
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
+	if !q.s.alone {
+		q.wakeCaller()
 	}
 }
 

@@ -1,0 +1,101 @@
+package gobgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/bgp"
+)
+
+// whoCalls is a Sink that counts its calls, and those by the goroutine that reads from a peer.
+type whoCalls struct {
+	Sink
+	all, byReader atomic.Int32
+}
+
+func (w *whoCalls) Learned(p netip.Prefix, paths []bgp.Path) {
+	stack := make([]byte, 64<<10)
+	if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "recvMessageloop") {
+		w.byReader.Add(1)
+	}
+	w.all.Add(1)
+	w.Sink.Learned(p, paths)
+}
+
+// An UPDATE that comes alone reaches the Sink without another goroutine; a stream does not, since
+// it is faster where reading goes on meanwhile.
+func TestUpdateAlone(t *testing.T) {
+	const peer = "127.0.0.172"
+	var sink whoCalls
+	n := newLabAlone(t).node(64512, func(c *Config) { sink.Sink, c.Sink = c.Sink, &sink })
+	n.farPeer(peer, 64512)
+	set(t, n)
+	f := dialFar(t, n, peer, 64512, 90, true)
+	f.endOfRIB()
+	const changes = 100
+	for i := range int32(changes) {
+		time.Sleep(2 * time.Millisecond)
+		f.announce("10.6.0.0/26", fmt.Sprintf("192.0.2.%d", 1+i))
+		eventually(t, "calls", i+1, sink.all.Load)
+	}
+	if n := sink.byReader.Load(); n < changes/2 { // each look at the peers occupies GoBGP
+		t.Errorf("%d of %d UPDATEs were handled by the goroutine that had read them", n, changes)
+	}
+
+	before := sink.byReader.Load()
+	var many []byte
+	for i := range 1000 {
+		b, err := packet.NewBGPUpdateMessage(nil, pathAttributes("192.0.2.1", 100),
+			[]*packet.IPAddrPrefix{ipv4(0, fmt.Sprintf("10.7.%d.%d/32", i/250, i%250))}).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		many = append(many, b...)
+	}
+	f.conn.Write(many)
+	eventually(t, "calls", changes+1000, func() int { return int(sink.all.Load()) })
+	if n := sink.byReader.Load() - before; n > 100 {
+		t.Errorf("%d of 1000 UPDATEs of a stream were handled by the goroutine that reads", n)
+	}
+}
+
+// GoBGP waits for the goroutines of a session that it ends. One of them may have read an UPDATE and
+// be about to handle it.
+func TestUpdatesAloneWhileThePeerIsRestarted(t *testing.T) {
+	const peer = "127.0.0.173"
+	n := newLab(t).node(64512)
+	n.farPeer(peer, 64512)
+	set(t, n)
+	for i := range 10 {
+		f := dialFar(t, n, peer, 64512, 90, true)
+		eventually(t, "up", true, func() bool { return n.farState(peer).Established })
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for k := range 200 {
+				f.announce("10.8.0.0/26", fmt.Sprintf("192.0.2.%d", 1+k))
+				time.Sleep(100 * time.Microsecond)
+			}
+		}()
+		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		err := n.ask(ctx, func(ctx context.Context) error {
+			n.restartPeer(ctx, first(peer), "a test")
+			return nil
+		})
+		cancel()
+		if err != nil {
+			t.Fatal("restart ", i, ": ", err)
+		}
+		<-sent
+		f.close()
+	}
+}

@@ -1,0 +1,227 @@
+// Package kubernetes follows Nodes of the Kubernetes API, and cordons one for who asks. It owns
+// the connection: credentials, retries, and what is known while the API server is away. It does not
+// know what a Node is wanted for.
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// requestTimeout bounds the wait for an answer.
+const requestTimeout = 20 * time.Second
+
+// Client talks to one API server. It has no clientset: Nodes are all that it reads.
+type Client struct {
+	rest   *rest.RESTClient
+	codec  runtime.ParameterCodec
+	server string
+	web    *http.Client
+	// timeout is requestTimeout, but for tests.
+	timeout time.Duration
+}
+
+// InPod reports whether this process runs in a pod.
+func InPod() bool {
+	return os.Getenv("KUBERNETES_SERVICE_HOST") != "" && os.Getenv("KUBERNETES_SERVICE_PORT") != ""
+}
+
+// NewClient connects with a kubeconfig file, or without one as the pod that it runs in. It makes
+// no request.
+func NewClient(kubeconfig string) (*Client, error) {
+	cfg, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		cfg, err = fromFile(kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newClient(cfg)
+}
+
+// DefaultFile is the kubeconfig file that kubectl reads.
+func DefaultFile() string {
+	return cmp.Or(os.Getenv(clientcmd.RecommendedConfigPathEnvVar), clientcmd.RecommendedHomeFile)
+}
+
+func fromFile(file string) (*rest.Config, error) {
+	read, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := clientcmd.ResolveLocalPaths(read); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	cfg, err := clientcmd.NewDefaultClientConfig(*read, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return cfg, nil
+}
+
+func newClient(cfg *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.UserAgent = "vpp-route-agent"
+	cfg.WarningHandler = rest.NoWarnings{} // they would go to stderr in a format of their own
+	web, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	// never send a token to another host
+	web.CheckRedirect = func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}
+	client, err := rest.RESTClientForConfigAndClient(cfg, web)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{client, runtime.NewParameterCodec(scheme), cfg.Host, web,
+		requestTimeout}, nil
+}
+
+// cordonNote is on a Node that was cordoned by Cordon, and says why. Without it the cordon is
+// somebody else's.
+const cordonNote = "vpp-route-agent/cordon"
+
+var (
+	errNotOurs = errors.New("somebody else has cordoned it: uncordon it with kubectl")
+	errNotSo   = errors.New("it is not cordoned")
+)
+
+// Cordon keeps new pods from a Node, and marks the Node for Uncordon. One that is cordoned already
+// stays as it is, and whose it was.
+func (c *Client) Cordon(ctx context.Context, name, reason string) error {
+	return c.patch(ctx, name, func(n *corev1.Node) (map[string]any, error) {
+		if n.Spec.Unschedulable {
+			return nil, nil
+		}
+		return cordonPatch(n, true, &reason), nil
+	})
+}
+
+// Uncordon undoes Cordon, and nobody else's.
+func (c *Client) Uncordon(ctx context.Context, name string) error {
+	return c.patch(ctx, name, func(n *corev1.Node) (map[string]any, error) {
+		_, ours := n.Annotations[cordonNote]
+		switch {
+		case ours:
+			return cordonPatch(n, false, nil), nil
+		case n.Spec.Unschedulable:
+			return nil, errNotOurs
+		}
+		return nil, errNotSo
+	})
+}
+
+// cordonPatch changes mark and cordon at once, if the Node is as it was read.
+func cordonPatch(n *corev1.Node, cordoned bool, note *string) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": n.ResourceVersion,
+			"annotations":     map[string]*string{cordonNote: note},
+		},
+		"spec": map[string]any{"unschedulable": cordoned},
+	}
+}
+
+// patch writes what change makes of a Node; nil: nothing. It begins anew when another has written
+// meanwhile.
+func (c *Client) patch(ctx context.Context, name string,
+	change func(*corev1.Node) (map[string]any, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	for {
+		n := &corev1.Node{}
+		if err := c.rest.Get().Resource("nodes").Name(name).Do(ctx).Into(n); err != nil {
+			return c.explain(err)
+		}
+		wanted, err := change(n)
+		if wanted == nil || err != nil {
+			return err
+		}
+		body, err := json.Marshal(wanted)
+		if err != nil {
+			return err
+		}
+		err = c.rest.Patch(types.MergePatchType).Resource("nodes").Name(name).Body(body).
+			Do(ctx).Error()
+		if !apierrors.IsConflict(err) {
+			return c.explain(err)
+		}
+	}
+}
+
+// explain names the API server, without the long address of the request.
+func (c *Client) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, err)
+}
+
+// list and watch are what a reflector of client-go asks for.
+func (c *Client) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	all := &corev1.NodeList{}
+	err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Do(ctx).Into(all)
+	return all, c.explain(err)
+}
+
+// watch waits for the answer as long as for any other, and for events without limit.
+func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(c.timeout, cancel)
+	o.Watch = true
+	w, err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Watch(ctx)
+	if !late.Stop() { // it may have answered in that moment: the watch has ended nonetheless
+		if err == nil {
+			w.Stop()
+		}
+		err = fmt.Errorf("no answer within %s", c.timeout)
+	}
+	if err != nil {
+		cancel()
+		return nil, c.explain(err)
+	}
+	return ending{w, cancel}, nil
+}
+
+// ending ends the request with its watch.
+type ending struct {
+	watch.Interface
+	cancel func()
+}
+
+func (e ending) Stop() {
+	e.Interface.Stop()
+	e.cancel()
+}
+
+// Close ends connections that no request uses.
+func (c *Client) Close() { c.web.CloseIdleConnections() }
