@@ -190,7 +190,7 @@ func (t *trial) noteReflectors(what string) {
 	inZone := map[string]int{}
 	for _, n := range t.nodes {
 		if n.reflects {
-			names = append(names, fmt.Sprintf("%s (%s)", n.Name, zone(n)))
+			names = append(names, n.Name)
 			inZone[zone(n)]++
 		}
 	}
@@ -280,7 +280,7 @@ func (t *trial) replaced(ctx context.Context, left *node, undo func() error) err
 	if err != nil {
 		return err
 	}
-	t.noteReflectors(fmt.Sprintf("%s (%s) replaced after %.1f s", left.Name, zone(left),
+	t.noteReflectors(fmt.Sprintf("%s replaced after %.1f s", left.Name,
 		time.Since(t.start).Seconds()))
 	if err := undo(); err != nil {
 		return err

@@ -245,24 +245,21 @@ func outages(flows []flow, start time.Time) (text []string) {
 	return text
 }
 
-// longestOutage says which flow lost packets in a row for the longest time.
+// longestOutage says how many flows lost packets, and for how long in a row at most.
 func longestOutage(flows []flow) string {
-	var longest flow
-	var took time.Duration
+	var longest time.Duration
 	hit := 0
 	for _, f := range flows {
 		if f.Lost > 0 {
 			hit++
 		}
 		for _, o := range f.Outages {
-			if d := o.Last.Sub(o.First) + f.interval; d > took {
-				longest, took = f, d
-			}
+			longest = max(longest, o.Last.Sub(o.First)+f.interval)
 		}
 	}
 	if hit == 0 {
 		return "no flow lost a packet"
 	}
-	return fmt.Sprintf("%d flows lost packets, at most for %.1f s in a row: %s", hit,
-		took.Seconds(), longest)
+	return fmt.Sprintf("%d flows lost packets, at most %.1f s in a row", hit,
+		longest.Seconds())
 }
