@@ -64,6 +64,11 @@ func (v *version) revision() int64 { return int64(v.id) + 100 }
 // view is what a node has seen.
 type view [rangesInAll]*version
 
+type planKey struct {
+	node int
+	seen view
+}
+
 // plan is what a node makes of a view.
 type plan struct {
 	peers    []*bgp.Peer // by node; nil: no session
@@ -83,7 +88,7 @@ type model struct {
 
 	first     *version
 	versions  map[any]*version
-	plans     map[any]*plan
+	plans     map[planKey]*plan
 	snapshots map[view]*calico.Snapshot
 	worlds    map[*version]*World
 	decisions map[string]Decision
@@ -105,7 +110,7 @@ type (
 
 func newModel(nodes []testNode, dataplanes map[string]string, goal Goal, more ...Object) *model {
 	m := &model{
-		index: map[string]int{}, versions: map[any]*version{}, plans: map[any]*plan{},
+		index: map[string]int{}, versions: map[any]*version{}, plans: map[planKey]*plan{},
 		snapshots: map[view]*calico.Snapshot{}, worlds: map[*version]*World{},
 		decisions: map[string]Decision{}, ended: map[change]set{},
 		without: map[hypothesis][2]set{},
@@ -203,10 +208,7 @@ func (m *model) snapshot(seen view) *calico.Snapshot {
 }
 
 func (m *model) plan(node int, seen view) *plan {
-	id := struct {
-		node int
-		seen view
-	}{node, seen}
+	id := planKey{node, seen}
 	if p := m.plans[id]; p != nil {
 		return p
 	}

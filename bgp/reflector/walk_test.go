@@ -1,7 +1,10 @@
 package reflector
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 )
@@ -10,6 +13,9 @@ import (
 func (m *model) walk(r *rand.Rand) (events int, end, wrong string) {
 	s := m.begin()
 	for quiet := 0; ; events++ {
+		if events%len(m.names) == 0 {
+			m.forget(s)
+		}
 		did := m.randomly(s, r)
 		if quiet++; did {
 			quiet = 0
@@ -28,6 +34,21 @@ func (m *model) walk(r *rand.Rand) (events int, end, wrong string) {
 	default:
 		return events, "", "nothing happens any more, and it is not done: " + decided(d)
 	}
+}
+
+// forget forgets computations for what no node has any more: a walk does not come back to it, and a
+// thousand nodes have a million peers in each version.
+func (m *model) forget(s *state) {
+	maps.DeleteFunc(m.plans, func(k planKey, _ *plan) bool { return s.seen[k.node] != k.seen })
+	used := map[*version]bool{s.latest: true, s.latest.prev: true}
+	for _, seen := range s.seen {
+		used[seen[0]], used[seen[1]] = true, true
+	}
+	maps.DeleteFunc(m.worlds, func(v *version, _ *World) bool { return !used[v] })
+	clear(m.ended)
+	clear(m.without)
+	clear(m.snapshots)
+	clear(m.decisions)
 }
 
 // randomly has one node see writes, or send and connect to some others, or something else happen.
@@ -70,15 +91,25 @@ func (m *model) anything(s *state) bool {
 	return m.write(s, 0) || m.write(s, 1) || m.read(s, 0, false) || m.turnBack(s)
 }
 
+var (
+	walkNodes = flag.Int("nodes", 0, "TestRandomWalks also walks through a cluster of this size")
+	walkSeed  = flag.Uint64("seed", 0, "of the walks; 0: a new one each time")
+)
+
 // TestRandomWalks: more nodes and all faults, in random orders, without and with BIRD.
 func TestRandomWalks(t *testing.T) {
-	for _, tc := range []struct {
+	type walks struct {
 		nodes, walks int
 		birds        bool
-	}{{5, 50, false}, {100, 1, false}, {6, 50, true}} {
+	}
+	cases := []walks{{5, 50, false}, {100, 1, false}, {6, 50, true}}
+	if *walkNodes > 0 {
+		cases = append(cases, walks{*walkNodes, 1, false})
+	}
+	for _, tc := range cases {
 		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
 			t.Parallel()
-			seed := rand.Uint64()
+			seed := cmp.Or(*walkSeed, rand.Uint64())
 			t.Logf("seed %d", seed)
 			for i := range tc.walks {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))

@@ -35,20 +35,28 @@ var calicoData = testcluster.Resource("IPPool", "workloads",
 
 const meshSettings = "nodeToNodeMeshEnabled: true, asNumber: 64512, nodeMeshMaxRestartTime: 120s"
 
+// restartTime is that of meshSettings.
+const restartTime = 120 * time.Second
+
 // cluster is two nodes with our agent and one with BIRD, in Calico's full mesh, each with a
 // workload and its block; an etcd of three members; and two machines beside them whose packets
-// cross the same segment and nothing else: the control flow.
+// cross the same segment and nothing else: the control flow. Another form of it has twelve nodes.
 type cluster struct {
 	settings
 	*testcluster.Cluster
 	kind      kind
+	layout    layout
 	etcd      *etcdCluster
-	nodes     []*node // agent, agent, BIRD
+	nodes     []*node // agent, agent, BIRD; or twelve
 	control   [2]*netlab.Namespace
 	controlTo netip.Addr
 	outside   *netlab.Namespace // the attacker's machine; nil before it is needed
 	// reflectors take the place of the mesh, in the faults that make them.
 	reflectors []*reflector
+	// controllers choose reflectors among the nodes; nil but with twelve of them. meshOff is what
+	// they have made of the mesh, when they were last asked.
+	controllers []*controller
+	meshOff     bool
 	// nil but in a soak, and in faults that change the configuration
 	rack       *rack
 	blocks     map[netip.Prefix]*node // who must be announcing what
@@ -60,7 +68,21 @@ func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
 }
 
 // newClusterWith has an etcd program of its own for the members; "": this one.
-func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cluster, err error) {
+func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (*cluster, error) {
+	return makeCluster(ctx, s, k, etcd, func(c *cluster) error {
+		for i := range 3 {
+			if err := c.addNode(ctx, i, i == 2, i < 2); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// makeCluster makes a cluster whose nodes addNodes adds.
+func makeCluster(
+	ctx context.Context, s settings, k kind, etcd string, addNodes func(*cluster) error,
+) (c *cluster, err error) {
 	c = &cluster{settings: s, kind: k,
 		blocks: map[netip.Prefix]*node{}, unexported: map[netip.Prefix]bool{}}
 	if c.Cluster, err = testcluster.New("chaos", s.programs, s.log); err != nil {
@@ -80,10 +102,8 @@ func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (c *cl
 	if err := c.addControl(); err != nil {
 		return nil, err
 	}
-	for i := range 3 {
-		if err := c.addNode(ctx, i); err != nil {
-			return nil, err
-		}
+	if err := addNodes(c); err != nil {
+		return nil, err
 	}
 	for _, n := range c.nodes {
 		if err := n.speaker.Start(ctx); err != nil {
@@ -118,12 +138,39 @@ func (c *cluster) addControl() (err error) {
 	return nil
 }
 
-// addNode makes node i, 0 to 2, with its workload 10.1.i.1 in block 10.1.i.0/26.
-func (c *cluster) addNode(ctx context.Context, i int) (err error) {
-	n := &node{cluster: c}
-	name, block, ours := fmt.Sprintf("node-%d", i+1), firstBlock(i), i < 2
-	address := onUnderlay(byte(11 + i))
-	if ours && c.kind == vppNodes {
+// addNode makes node i, from 0, with its workload 10.1.i.1 in block 10.1.i.0/26. It runs our agent
+// or BIRD. elsewhere: it does not forward with the kernel, but as the kind of the cluster says.
+func (c *cluster) addNode(ctx context.Context, i int, bird, elsewhere bool) error {
+	n, err := c.makeNode(ctx, i, elsewhere)
+	if err != nil {
+		return err
+	}
+	if err := c.Data.AddNode(ctx, n.Name, onUnderlay(byte(11+i))); err != nil {
+		return err
+	}
+	if err := c.addBlock(ctx, n, i); err != nil {
+		return err
+	}
+	if !bird {
+		n.speaker = c.NewAgent(n.Name, n.NS, n.dataplane()...)
+	} else {
+		var others []netip.Addr
+		for _, n := range c.nodes {
+			others = append(others, n.Address)
+		}
+		config := testcluster.BirdConfig(n.Address, others...)
+		config.Blocks = []netip.Prefix{firstBlock(i)}
+		n.speaker = c.NewBird(n.Name, n.NS, config)
+	}
+	c.nodes = append(c.nodes, n)
+	return nil
+}
+
+// makeNode makes the machine of node i.
+func (c *cluster) makeNode(ctx context.Context, i int, elsewhere bool) (n *node, err error) {
+	n = &node{cluster: c}
+	name, address := fmt.Sprintf("node-%d", i+1), onUnderlay(byte(11+i))
+	if elsewhere && c.kind == vppNodes {
 		n.Node, err = c.VPPNode(ctx, name, address.Addr(), testcluster.VPPUplink{
 			Address: onUnderlay(byte(111 + i)),
 			MAC:     net.HardwareAddr{0x02, 0xfe, 0, 0, 0, byte(1 + i)},
@@ -132,32 +179,23 @@ func (c *cluster) addNode(ctx context.Context, i int) (err error) {
 		n.Node, err = c.KernelNode(name, address)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if ours && c.kind == apiNodes {
+	if elsewhere && c.kind == apiNodes {
 		if n.api, err = vpptest.Start(filepath.Join(c.Dir(), name+"-vpptest.sock")); err != nil {
-			return err
+			return nil, err
 		}
 		addUplink(n.api)
 	}
-	if err := c.Data.AddNode(ctx, name, address); err != nil {
+	return n, nil
+}
+
+// addBlock gives node i its block and the workload in it.
+func (c *cluster) addBlock(ctx context.Context, n *node, i int) error {
+	if err := c.claim(ctx, n, firstBlock(i)); err != nil {
 		return err
 	}
-	if err := c.claim(ctx, n, block); err != nil {
-		return err
-	}
-	if err := n.addWorkload(ctx, block.Addr().Next()); err != nil {
-		return err
-	}
-	c.nodes = append(c.nodes, n)
-	if ours {
-		n.speaker = c.NewAgent(name, n.NS, n.dataplane()...)
-		return nil
-	}
-	config := testcluster.BirdConfig(n.Address, c.nodes[0].Address, c.nodes[1].Address)
-	config.Blocks = []netip.Prefix{block}
-	n.speaker = c.NewBird(name, n.NS, config)
-	return nil
+	return n.addWorkload(ctx, firstBlock(i).Addr().Next())
 }
 
 // onUnderlay is the address with this last byte.
@@ -165,13 +203,20 @@ func onUnderlay(last byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, last}), underlayNet.Bits())
 }
 
-// firstBlock is the block that has the workload of node i, 0 to 2.
+// firstBlock is the block that has the workload of node i, from 0.
 func firstBlock(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 26)
 }
 
 // agents are the nodes that run our agent.
-func (c *cluster) agents() []*node { return c.nodes[:2] }
+func (c *cluster) agents() (ours []*node) {
+	for _, n := range c.nodes {
+		if !n.runsBird() {
+			ours = append(ours, n)
+		}
+	}
+	return ours
+}
 
 // claim gives n a block in Calico's data.
 func (c *cluster) claim(ctx context.Context, n *node, block netip.Prefix) error {
@@ -244,7 +289,7 @@ func (c *cluster) converged(ctx context.Context, patience time.Duration) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Ended())...)
 }
 
 // difference names the first few routes that a node should have and has not, or the other way

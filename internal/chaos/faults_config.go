@@ -190,14 +190,14 @@ func (t *trial) make(ctx context.Context, s step) error {
 	return err
 }
 
-// writes are the routes that our agents have put and deleted since they started.
-func (t *trial) writes(ctx context.Context) (w [2]fibWrites, err error) {
-	for i := range w {
-		s, err := t.ours(i + 1).Status(ctx)
+// writes are the routes that each agent has put and deleted since it started.
+func (c *cluster) writes(ctx context.Context) (w []fibWrites, err error) {
+	for _, n := range c.agents() {
+		s, err := n.agent().Status(ctx)
 		if err != nil {
 			return w, err
 		}
-		w[i] = fibWrites{s.FIB.OpsPut, s.FIB.OpsDeleted}
+		w = append(w, fibWrites{s.FIB.OpsPut, s.FIB.OpsDeleted})
 	}
 	return w, nil
 }
@@ -212,7 +212,10 @@ func (t *trial) writesDuring(ctx context.Context, f func() error) (fibWrites, er
 		return fibWrites{}, err
 	}
 	after, err := t.writes(ctx)
-	return fibWrites{after[0].put - before[0].put, after[0].deleted - before[0].deleted}, err
+	if err != nil {
+		return fibWrites{}, err
+	}
+	return fibWrites{after[0].put - before[0].put, after[0].deleted - before[0].deleted}, nil
 }
 
 // carriesCommunity sees that the router has the second block with its community, or without.

@@ -43,7 +43,7 @@ func loseNode(ctx context.Context, t *trial) error {
 	if err := errors.Join(dead.NS.SetLink("eth0", false), dead.speaker.Kill()); err != nil {
 		return err
 	}
-	t.spared = 1 // of node 1 and node 2
+	t.spared = func(f flow) bool { return f.from != dead && f.to != dead }
 	t.nodes = t.agents()
 	for block, owner := range t.blocks {
 		if owner == dead {

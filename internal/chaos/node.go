@@ -17,8 +17,9 @@ type node struct {
 	address6 netip.Addr      // the zero Addr: IPv4 only
 	api      *vpptest.Server // in place of a VPP, without packets; nil: none
 	speaker  speaker
-	workload *testcluster.Workload
-	port     testcluster.Port // of the workload
+	workload *testcluster.Workload // nil: the node forwards nothing
+	port     testcluster.Port      // of the workload
+	reflects bool                  // as the controllers have chosen, when they were last asked
 }
 
 // speaker is a node's BGP daemon, a process of its own.
@@ -35,9 +36,17 @@ type speaker interface {
 // agent is the node's speaker, which is ours.
 func (n *node) agent() *testcluster.Agent { return n.speaker.(*testcluster.Agent) }
 
+// runsBird reports a node whose speaker is not ours.
+func (n *node) runsBird() bool {
+	_, ours := n.speaker.(*testcluster.Agent)
+	return !ours
+}
+
 // dataplane are the agent's flags for what the node forwards with.
 func (n *node) dataplane() []string {
 	switch {
+	case n.workload == nil:
+		return []string{"--dataplane", "none"}
 	case n.VPP != nil:
 		return append(n.Dataplane(), "--vpp-stats-socket", n.VPP.StatsSocket())
 	case n.api != nil:
@@ -48,7 +57,7 @@ func (n *node) dataplane() []string {
 
 // objection is what is wrong with a node, nil when all is as it should be.
 func (n *node) objection(ctx context.Context) error {
-	if err := n.speaker.Ready(ctx, n.peers()); err != nil {
+	if err := n.speaker.Ready(ctx, n.peers()); err != nil || n.workload == nil {
 		return err
 	}
 	have, err := n.programmed(ctx)
@@ -68,15 +77,15 @@ func (n *node) objection(ctx context.Context) error {
 	return nil
 }
 
-// peers are those that n must have a session with: the reflectors where there are some, else all
-// other nodes; and the router of its rack.
+// peers are those that n must have a session with: all other nodes in the mesh, else the
+// reflectors, and a reflector's clients; and the router of its rack.
 func (n *node) peers() (all []netip.Addr) {
 	for _, r := range n.cluster.reflectors {
 		all = append(all, r.address)
 	}
 	if len(all) == 0 {
 		for _, other := range n.cluster.nodes {
-			if other == n {
+			if other == n || n.cluster.meshOff && !n.reflects && !other.reflects {
 				continue
 			}
 			all = append(all, other.Address)

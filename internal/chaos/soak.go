@@ -144,7 +144,7 @@ var (
 func soakFault(random *rand.Rand, k kind) fault {
 	var fit []fault
 	for _, f := range faults {
-		if !f.fresh && !notInSoak.MatchString(f.name) &&
+		if !f.fresh && !f.layout.controlled && !notInSoak.MatchString(f.name) &&
 			!(k == vppNodes && haveTwin.MatchString(f.name)) &&
 			(f.kind == k || k == vppNodes && f.kind == kernelNodes && f.anyNodes) {
 			fit = append(fit, f)

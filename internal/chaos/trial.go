@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
@@ -42,6 +41,8 @@ type fault struct {
 	oldEtcd bool
 	// upgrade needs an older agent.
 	upgrade bool
+	// layout is the form of the cluster, if it is not the usual one.
+	layout layout
 	// memory needs a cgroup that bounds it.
 	memory bool
 	// run makes it happen and returns when it is over. Convergence is waited for afterwards, unless
@@ -52,7 +53,7 @@ type fault struct {
 // faults are all that this command can make, in the order of the table.
 var faults = slices.Concat(agentFaults, ipv6Faults, drainFaults, configFaults, peerFaults,
 	routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults,
-	vppFaults, apiFaults)
+	vppFaults, apiFaults, controllerFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -72,7 +73,8 @@ type trial struct {
 	*cluster
 	start  time.Time // of what has to converge: the fault, once it is prepared
 	budget int       // packets of all flows that may be lost
-	spared int       // so many flows, from the first, may lose nothing, whatever the budget
+	// flows that may lose nothing, whatever the budget; nil: none
+	spared func(flow) bool
 	whole  time.Time // from start until then no flow may lose anything, whatever the budget
 	failed []string  // what must hold and did not
 	astray []string  // flows that lost what they should not have, apart from the budget
@@ -107,18 +109,6 @@ func (t *trial) allowOutage(flows int, d time.Duration) {
 func (t *trial) ours(number int) *testcluster.Agent { return t.nodes[number-1].agent() }
 
 const (
-	packetInterval = time.Millisecond // 1000 packets per second
-	// answerPatience is long: on a busy machine a packet may be late, which is not to be lost.
-	answerPatience = 3 * time.Second
-	// onTheWay is how long before a fault a packet may be sent and still be lost by it.
-	onTheWay = 100 * time.Millisecond
-	// stallSlack is how long a packet may be on its way to a stall, or what tells us of that on its
-	// way to us.
-	stallSlack = 10 * time.Millisecond
-	// shortestStall is what it takes for the ring between the kernel and VPP to overflow: 160
-	// blocks, of which one is used up each millisecond in which a packet comes (VPP's af_packet.c,
-	// AF_PACKET_RX_BLOCK_NR and tp_retire_blk_tov).
-	shortestStall = 150 * time.Millisecond
 	// attempts is how often a fault is made before a control flow that lost packets is taken for
 	// the machine's own fault.
 	attempts = 3
@@ -180,6 +170,9 @@ func runAll(ctx context.Context, s settings, picked []fault) (results []result) 
 // control flow says that the machine was too busy.
 func runFault(ctx context.Context, s settings, f fault, shared **cluster) result {
 	r := result{Name: f.name, What: f.what, Dataplane: string(f.kind), AllowedFor: f.allowed}
+	if f.layout.controlled && f.kind == vppNodes {
+		r.Dataplane = twelveWithVPP
+	}
 	if f.kind == vppNodes && s.programs.VPP == nil {
 		r.Skipped = netlab.ErrNoVPP.Error()
 		return r
@@ -222,7 +215,7 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 }
 
 func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cluster, error) {
-	if c := *shared; c != nil && (f.fresh || c.kind != f.kind) {
+	if c := *shared; c != nil && (f.fresh || c.kind != f.kind || c.layout != f.layout) {
 		c.close()
 		*shared = nil
 	}
@@ -237,6 +230,9 @@ func clusterFor(ctx context.Context, s settings, f fault, shared **cluster) (*cl
 }
 
 func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
+	if f.layout.controlled {
+		return newControlled(ctx, s, f.kind, f.layout)
+	}
 	if !f.oldEtcd {
 		return newCluster(ctx, s, f.kind)
 	}
@@ -255,12 +251,7 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 // the cause of: those of the control flow, and those that were lost before it began.
 func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost int) {
 	t := &trial{cluster: c}
-	watches := watchVPPs(c)
-	watch, err := c.nodes[2].NS.WatchGaps(c.log)
-	var flows, control []*netlab.Flow
-	if err == nil {
-		flows, control, err = startFlows(c)
-	}
+	traffic, err := startTraffic(c)
 	if err == nil {
 		err = testcluster.Pause(ctx, 500*time.Millisecond)
 	}
@@ -283,184 +274,50 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	if err == nil {
 		err = testcluster.Pause(ctx, 500*time.Millisecond)
 	}
-	reports := stopFlows(flows)
-	idle := stopFlows(control)
-	stalls := watches.stop()
-	excused := func(int, netlab.Report) int { return 0 } // of a flow's report
-	if watch != nil {
-		gaps := watch.Stop()
-		excused = func(flow int, r netlab.Report) int {
-			switch flow {
-			case 1: // the answers go through BIRD's kernel
-				return r.LostInGaps(gaps, c.nodes[1].workload.Address, packetInterval)
-			case 2: // the requests do
-				return r.LostInGaps(gaps, c.nodes[0].workload.Address, packetInterval)
-			}
-			return 0
-		}
-	}
+	seen := traffic.stop()
 	inGaps := 0
-	for i, report := range reports {
-		inGaps += excused(i, report)
+	for _, f := range seen.flows {
+		inGaps += f.inGaps(seen.gaps)
 	}
 	if inGaps > 0 {
 		t.budget += inGaps
 		t.note("lost while BIRD replaced routes in its kernel: %d", inGaps)
 	}
-	r.Flows, r.Sent, r.Lost = len(flows), 0, 0
+	r.Flows, r.Sent, r.Lost = len(seen.flows), 0, 0
 	r.Allowed, r.Notes, r.Failed = t.budget, t.notes, t.failed
-	for i, report := range reports {
-		r.Sent += report.Sent
-		r.Lost += report.Lost
-		if i < t.spared && report.Lost > excused(i, report) {
-			t.mustArrive(false, "flow %d should have lost nothing: %s", i+1, report)
+	for _, flow := range seen.flows {
+		r.Sent += flow.Sent
+		r.Lost += flow.Lost
+		if t.spared != nil && t.spared(flow) && flow.Lost > flow.inGaps(seen.gaps) {
+			t.mustArrive(false, "%s should have lost nothing: %s", flow, flow.Report)
 		}
-		if early := lostBetween(report, t.start, t.whole); early.Lost > excused(i, early) {
-			t.mustArrive(false, "flow %d lost %d packets too early", i+1, early.Lost)
+		if early := flow.lostBetween(t.start, t.whole); early.Lost > early.inGaps(seen.gaps) {
+			t.mustArrive(false, "%s lost %d packets too early", flow, early.Lost)
 		}
 	}
 	if err != nil {
 		r.Failed = append(r.Failed, err.Error())
 	}
+	if f.layout.loss {
+		r.Notes = append(r.Notes, longestOutage(seen.flows))
+	}
 	if r.Lost > r.Allowed {
-		t.astray = append(t.astray, outages(reports, t.start)...)
+		t.astray = append(t.astray, outages(seen.flows, t.start)...)
 	}
 	r.onlyPackets = len(r.Failed) == 0 && len(t.astray) > 0
 	r.Failed = append(r.Failed, t.astray...)
-	controlLost = lostBefore(reports, began)
-	for _, report := range idle {
+	controlLost = lostBefore(seen.flows, began)
+	for _, report := range seen.control {
 		r.Control, controlLost = report.String(), controlLost+report.Lost
 	}
-	if lost := lostInStalls(reports, stalls); lost > 0 {
+	if lost := lostInStalls(seen.flows, seen.stalls); lost > 0 {
 		r.Control = fmt.Sprintf("%s, %d more of the flows while a VPP was not run", r.Control, lost)
 		controlLost = controlLost + lost
 	}
-	if f.onlyFirst && len(reports) > 1 {
-		controlLost += reports[1].Lost - excused(1, reports[1]) // from node 2 to node 3
+	if f.onlyFirst && len(seen.flows) > 1 {
+		second := seen.flows[1] // from node 2 to node 3
+		controlLost += second.Lost - second.inGaps(seen.gaps)
 	}
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
-}
-
-// lostBetween is what a flow lost in rows that began in a time.
-func lostBetween(report netlab.Report, start, end time.Time) (part netlab.Report) {
-	for _, o := range report.Outages {
-		if o.First.After(start) && o.First.Before(end) {
-			part.Outages = append(part.Outages, o)
-			part.Lost += o.Lost
-		}
-	}
-	return part
-}
-
-// lostBefore returns how many packets were lost that had been sent, in a row, before the fault, and
-// not just before it: those it may have met on their way.
-func lostBefore(reports []netlab.Report, start time.Time) (lost int) {
-	for _, report := range reports {
-		for _, o := range report.Outages {
-			if start.Sub(o.Last) > onTheWay {
-				lost += o.Lost
-			}
-		}
-	}
-	return lost
-}
-
-// stallWatches are the watches of the nodes that forward with VPP, for times in which the machine
-// does not run it: what such a time costs is no fault's doing.
-type stallWatches map[int]*netlab.StallWatch // by the node's place
-
-// anyNode is the place of what a processor of the machine did to all nodes.
-const anyNode = -1
-
-func watchVPPs(c *cluster) stallWatches {
-	watches := stallWatches{}
-	for i, n := range c.nodes {
-		if n.VPP != nil {
-			watches[i] = n.VPP.WatchStalls(shortestStall)
-			if watches[anyNode] == nil {
-				watches[anyNode] = netlab.WatchProcessors(shortestStall)
-			}
-		}
-	}
-	return watches
-}
-
-// stop ends the watches and returns the stalls by node.
-func (w stallWatches) stop() map[int][]netlab.Stall {
-	stalls := map[int][]netlab.Stall{}
-	for i, watch := range w {
-		stalls[i] = watch.Stop()
-	}
-	return stalls
-}
-
-// lostInStalls returns how many packets were lost in a row that fell into a stall of a VPP on their
-// way. Flow i goes from node i to the next.
-func lostInStalls(reports []netlab.Report, stalls map[int][]netlab.Stall) (lost int) {
-	for i, report := range reports {
-		met := slices.Concat(stalls[i], stalls[(i+1)%len(reports)], stalls[anyNode])
-		for _, o := range report.Outages {
-			if slices.ContainsFunc(met, func(s netlab.Stall) bool {
-				return o.First.After(s.From.Add(shortestStall-stallSlack)) &&
-					o.Last.Before(s.To.Add(stallSlack))
-			}) {
-				lost += o.Lost
-			}
-		}
-	}
-	return lost
-}
-
-// outages says when which flow lost packets.
-func outages(reports []netlab.Report, start time.Time) (text []string) {
-	for i, report := range reports {
-		for j, o := range report.Outages {
-			if j == 3 {
-				text = append(text,
-					fmt.Sprintf("flow %d: %d outages more", i+1, len(report.Outages)-j))
-				break
-			}
-			text = append(text,
-				fmt.Sprintf("flow %d: %d lost %.3f s after the start",
-					i+1, o.Lost, o.First.Sub(start).Seconds()))
-		}
-	}
-	return text
-}
-
-// startFlows sends from each workload to the next: between two nodes of ours, from ours to BIRD's
-// and back. Echo makes each of them two ways.
-func startFlows(c *cluster) (flows, control []*netlab.Flow, err error) {
-	if c.kind == apiNodes {
-		return nil, nil, nil
-	}
-	for i, n := range c.nodes {
-		to := c.nodes[(i+1)%len(c.nodes)].workload
-		f, err := n.workload.NS.StartFlow(netlab.FlowConfig{
-			From: n.workload.Address, To: to.Address, Interval: packetInterval,
-			Timeout: answerPatience,
-		})
-		if err != nil {
-			return flows, control, err
-		}
-		flows = append(flows, f)
-	}
-	f, err := c.control[0].StartFlow(netlab.FlowConfig{
-		To: c.controlTo, Interval: packetInterval, Timeout: answerPatience,
-	})
-	if err == nil {
-		control = append(control, f)
-	}
-	return flows, control, err
-}
-
-func stopFlows(flows []*netlab.Flow) []netlab.Report {
-	reports := make([]netlab.Report, len(flows))
-	var wg sync.WaitGroup
-	for i, f := range flows {
-		wg.Go(func() { reports[i] = f.Stop() })
-	}
-	wg.Wait()
-	return reports
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
 )
 
 func TestLostBeforeTheFault(t *testing.T) {
@@ -24,7 +26,7 @@ func TestLostBeforeTheFault(t *testing.T) {
 		"after":                {outage(time.Second, 2*time.Second, 7), 0},
 		"nothing":              {netlab.Report{}, 0},
 	} {
-		if got := lostBefore([]netlab.Report{c.report}, start); got != c.want {
+		if got := lostBefore([]flow{{Report: c.report}}, start); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -51,19 +53,50 @@ func TestLostInStalls(t *testing.T) {
 		"nothing":                   {netlab.Report{}, 0},
 		"on the way when it was up": {outage(1160, 1305, 146), 146},
 	} {
-		for place, pass := range map[int][]bool{
-			1: {true, true, false}, anyNode: {true, true, true},
+		nodes := []*node{{}, {}, {}}
+		for place, pass := range map[*node][]bool{
+			nodes[1]: {true, true, false}, anyNode: {true, true, true},
 		} {
-			for flow, passes := range pass {
-				reports, want := make([]netlab.Report, 3), 0
-				if reports[flow] = c.report; passes {
+			for i, passes := range pass {
+				flows, want := make([]flow, 3), 0
+				for i := range flows {
+					flows[i].from, flows[i].to = nodes[i], nodes[(i+1)%3]
+				}
+				if flows[i].Report = c.report; passes {
 					want = c.want
 				}
-				got := lostInStalls(reports, map[int][]netlab.Stall{place: stall})
+				got := lostInStalls(flows, map[*node][]netlab.Stall{place: stall})
 				if got != want {
-					t.Errorf("%s, place %d, flow %d: %d, want %d", name, place, flow+1, got, want)
+					t.Errorf("%s, flow %d: %d, want %d", name, i+1, got, want)
 				}
 			}
+		}
+	}
+}
+
+// TestInGaps: what BIRD's kernel sends on may fall into its gaps, what comes to it may not.
+func TestInGaps(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	bird := &node{workload: &testcluster.Workload{Address: netip.MustParseAddr("10.1.0.1")}}
+	ours := &node{workload: &testcluster.Workload{Address: netip.MustParseAddr("10.1.1.1")}}
+	gaps := map[*node][]netlab.Gap{bird: {{
+		Prefix: netip.MustParsePrefix("10.1.1.0/26"), From: start,
+		To: start.Add(time.Millisecond),
+	}}}
+	for name, c := range map[string]struct {
+		from, to *node
+		echo     bool
+		want     int
+	}{
+		"from BIRD's":         {bird, ours, false, 1},
+		"to BIRD's":           {ours, bird, false, 0},
+		"to BIRD's, and back": {ours, bird, true, 1},
+		"beside it":           {ours, ours, true, 0},
+	} {
+		f := flow{c.from, c.to, c.echo, pairInterval, netlab.Report{Lost: 1,
+			Outages: []netlab.Outage{{First: start, Last: start, Lost: 1}}}}
+		if got := f.inGaps(gaps); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
 }

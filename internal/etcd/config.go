@@ -66,7 +66,6 @@ func (c Config) client() (clientv3.Config, error) {
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		PermitWithoutStream:  true,
 		// We retry ourselves: the client would try a hundred times and end in a bare "deadline
 		// exceeded" that hides the reason.
 		MaxUnaryRetries: uint(len(c.Endpoints)) + 1,

@@ -133,6 +133,7 @@ var differs = []struct {
 	{regexp.MustCompile(`\b[\d.]+(/[\d.]+){2,3} ms`), "DURATION"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)? ?(h|m|s|ms|µs|us))+\b`), "DURATION"},
 	{regexp.MustCompile(`\bvpp-route-agent [\w.-]+,`), "vpp-route-agent VERSION,"},
+	{regexp.MustCompile(`\bleads, version [\w.-]+`), "leads, version VERSION"},
 	{regexp.MustCompile(`\brevision \d+`), "revision N"},
 	{regexp.MustCompile(`(?m)^FIB   [^:]+:(.*); journal \S+$`), "FIB DATAPLANE:$1"},
 	{regexp.MustCompile(`\bhost-eth`), "eth"}, // VPP's name of the interface that Linux calls eth…

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,7 @@ type Report struct {
 	Pending    int
 	Duplicates int // answers to what had been answered
 	Outages    []Outage
-	RTT        time.Duration // mean of those received
+	RTT        time.Duration // mean of those received; of Pairs it is one way
 }
 
 // Outage is a run of consecutive lost packets.
@@ -102,8 +103,8 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 }
 
 // roomy enlarges a socket's buffer to seconds of packets: on a busy machine the reader may be late,
-// and dropped answers would count as lost. It filters the requests of other flows.
-func roomy(conn *net.IPConn) error {
+// and dropped packets would count as lost. Of ICMP it filters the requests of other flows.
+func roomy(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -111,7 +112,8 @@ func roomy(conn *net.IPConn) error {
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
-		if failed == nil && conn.LocalAddr().(*net.IPAddr).IP.To4() != nil {
+		icmp, ok := conn.(*net.IPConn)
+		if failed == nil && ok && icmp.LocalAddr().(*net.IPAddr).IP.To4() != nil {
 			// ICMP_FILTER (linux/icmp.h): a bit for each blocked type
 			const icmpFilter = 1
 			failed = unix.SetsockoptInt(int(fd), unix.SOL_RAW, icmpFilter, 1<<echoRequest4)
@@ -221,26 +223,31 @@ func (f *Flow) count(seq uint64, now time.Time) {
 func (f *Flow) Report() Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return report(f.sent, f.rtt, f.duplicate, f.config.Timeout)
+}
+
+// report counts packets by when each was sent and how long it took: 0 is not arrived yet.
+func report(sent []time.Time, took []time.Duration, duplicates int, timeout time.Duration) Report {
 	now := time.Now()
-	r := Report{Sent: len(f.sent), Duplicates: f.duplicate}
+	r := Report{Sent: len(sent), Duplicates: duplicates}
 	var sum time.Duration
 	inOutage := false
-	for seq, rtt := range f.rtt {
-		switch {
-		case rtt > 0 && rtt <= f.config.Timeout:
+	for seq, at := range sent {
+		switch took := took[seq]; {
+		case took > 0 && took <= timeout:
 			r.Received++
-			sum += rtt
+			sum += took
 			inOutage = false
-		case rtt == 0 && now.Sub(f.sent[seq]) < f.config.Timeout:
+		case took == 0 && now.Sub(at) < timeout:
 			r.Pending++
 		default:
 			r.Lost++
 			if !inOutage {
-				r.Outages = append(r.Outages, Outage{First: f.sent[seq]})
+				r.Outages = append(r.Outages, Outage{First: at})
 				inOutage = true
 			}
 			o := &r.Outages[len(r.Outages)-1]
-			o.Last, o.Lost = f.sent[seq], o.Lost+1
+			o.Last, o.Lost = at, o.Lost+1
 		}
 	}
 	if r.Received > 0 {

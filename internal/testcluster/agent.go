@@ -154,7 +154,7 @@ func (a *Agent) Ready(ctx context.Context, peers []netip.Addr) error {
 			return fmt.Errorf("no session with %s", p)
 		}
 	}
-	if s.FIB.Sweep != "done" {
+	if s.FIB.Dataplane != "none" && s.FIB.Sweep != "done" {
 		return errors.New("sweep: " + s.FIB.Sweep)
 	}
 	if !s.Ready {

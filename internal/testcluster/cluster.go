@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"vpp-route-agent/internal/calico/calicotest"
@@ -40,6 +41,13 @@ type Cluster struct {
 	Underlay  *netlab.Namespace
 	Endpoints []string            // of etcd, for agents
 	Data      *calicotest.Cluster // writes Calico's data; nil before StartEtcd
+
+	ctx     context.Context // ends with the cluster
+	cancel  context.CancelFunc
+	running sync.WaitGroup // what goes on in the background
+
+	mu    sync.Mutex // guards ended
+	ended error
 }
 
 // New makes a cluster with nothing but its segment.
@@ -49,14 +57,17 @@ func New(name string, p Programs, log *slog.Logger) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Lab: lab, Programs: p}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if c.Underlay, err = lab.Segment("underlay"); err != nil {
-		return nil, errors.Join(err, lab.Close())
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
 // Close ends every process and removes everything that the cluster has made.
 func (c *Cluster) Close() error {
+	c.cancel()
+	c.running.Wait()
 	if c.Data != nil {
 		c.Data.Close()
 	}

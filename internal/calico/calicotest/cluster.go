@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -62,6 +63,25 @@ func (c *Cluster) DeleteRaw(ctx context.Context, key string) error {
 	}
 	_, err := c.client.Delete(ctx, key, opts...)
 	return err
+}
+
+// Follow calls changed at once, and after each change of a resource of a kind, until that fails or
+// ctx ends.
+func (c *Cluster) Follow(
+	ctx context.Context, kind calico.Kind, changed func(context.Context) error,
+) error {
+	prefix := strings.TrimSuffix(calico.Key{Kind: kind, Name: "x"}.String(), "x")
+	for resp := range c.client.Watch(ctx, prefix, clientv3.WithPrefix(),
+		clientv3.WithCreatedNotify()) {
+		err := resp.Err()
+		if err == nil {
+			err = changed(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AddNode writes a Node with at most one address of each family, with the length of its subnet.
