@@ -140,7 +140,7 @@ func (w *World) loss(node string, others []string) string {
 	case len(others) > 0 || len(birds) == 0:
 		return ""
 	case w.bird(node):
-		return fmt.Sprintf("Node(%s) runs BIRD: its flows with all nodes are lost for up to 10 s "+
+		return fmt.Sprintf("Node(%s) runs BIRD: its flows with all nodes are lost for up to 20 s "+
 			"when it becomes the first reflector or stops being the last", node)
 	}
 	return fmt.Sprintf("Node(%s) has workloads: their flows with %s are lost for about 2 s, until "+
