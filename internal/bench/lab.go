@@ -76,7 +76,7 @@ func (b *bench) labOf(name string, build func(*lab) error) (*lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)
 	}
-	l := &lab{Cluster: &testcluster.Cluster{Lab: inner, Programs: b.programs}, b: b}
+	l := &lab{Cluster: testcluster.In(inner, b.programs), b: b}
 	l.node, err = l.Namespace("node")
 	if err == nil {
 		err = build(l)

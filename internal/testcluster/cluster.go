@@ -56,12 +56,18 @@ func New(name string, p Programs, log *slog.Logger) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Lab: lab, Programs: p}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c := In(lab, p)
 	if c.Underlay, err = lab.Segment("underlay"); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// In makes a cluster in a lab, which it closes, without anything.
+func In(lab *netlab.Lab, p Programs) *Cluster {
+	c := &Cluster{Lab: lab, Programs: p}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
 }
 
 // Close ends every process and removes everything that the cluster has made.
