@@ -341,6 +341,27 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
+// What kubectl reads may be several files.
+func TestKubeconfigOfKubectl(t *testing.T) {
+	s := kubetest.NewServer(t)
+	s.Put("a")
+	for _, tc := range []struct{ files, err string }{
+		{s.Kubeconfig(), ""},
+		{"/no/such/file" + string(filepath.ListSeparator) + s.Kubeconfig(), ""},
+		{"/no/such/file", "/no/such/file"},
+	} {
+		t.Setenv("KUBECONFIG", tc.files)
+		c, err := NewDefaultClient()
+		if err == nil {
+			_, err = c.list(t.Context(), metav1.ListOptions{})
+			c.Close()
+		}
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %v, want %q", tc.files, err, tc.err)
+		}
+	}
+}
+
 // Cordons are marked, and nobody else's is undone.
 func TestCordon(t *testing.T) {
 	s := kubetest.NewServer(t)
