@@ -59,7 +59,7 @@ func NewClient(kubeconfig string) (*Client, error) {
 // NewDefaultClient connects as kubectl would.
 func NewDefaultClient() (*Client, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.MigrationRules, rules.WarnIfAllMissing = nil, false // it is not kubectl: it writes nothing
+	rules.MigrationRules, rules.WarnIfAllMissing = nil, false // else it would write files, and log
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {

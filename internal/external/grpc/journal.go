@@ -153,8 +153,8 @@ func appendRecord(to []byte, r record) ([]byte, error) {
 	return all, nil
 }
 
-// rewrite replaces the file by one with just these records. After an error the journal is as it was,
-// or cannot be written before a rewrite that succeeds.
+// rewrite replaces the file by one with just these records. After an error the journal is as it
+// was, or cannot be written before a rewrite that succeeds.
 func (j *journal) rewrite(records []record) error {
 	var content []byte
 	var err error
