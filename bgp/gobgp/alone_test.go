@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,5 +98,90 @@ func TestUpdatesAloneWhileThePeerIsRestarted(t *testing.T) {
 		}
 		<-sent
 		f.close()
+	}
+}
+
+// Many peers at once send UPDATEs that each come alone, while sessions break and peers are
+// restarted. Who asks GoBGP does not wait for an end of that, and what a peer said last counts.
+func TestManyPeersSendUpdatesAlone(t *testing.T) {
+	const peers = 12
+	n := newLabAlone(t).node(64512)
+	address := func(i int) string { return fmt.Sprintf("127.0.0.%d", 174+i) }
+	for i := range peers {
+		n.farPeer(address(i), 64512)
+		n.plan.Peers[i].Client = true
+	}
+	n.plan.Policies.Reflects = true
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	set(t, n)
+
+	stop := make(chan struct{})
+	var sending sync.WaitGroup
+	live := make([]*far, peers)
+	for i := range peers {
+		live[i] = dialFar(t, n, address(i), 64512, 90, true, gracefulCap(false),
+			packet.NewCapRouteRefresh())
+		if i < 2 { // these two lose their sessions
+			continue
+		}
+		sending.Go(func() {
+			f, prefix := live[i], fmt.Sprintf("10.9.%d.0/26", i)
+			for k := 0; ; k++ {
+				select {
+				case <-stop:
+					f.announce(prefix, fmt.Sprintf("192.0.2.%d", 100+i))
+					f.withdraw(fmt.Sprintf("10.10.%d.0/26", i))
+					return
+				default:
+				}
+				f.announce(prefix, fmt.Sprintf("198.51.100.%d", 1+k%200))
+				f.announce(fmt.Sprintf("10.10.%d.0/26", i), "192.0.2.1")
+				time.Sleep(200 * time.Microsecond) // what waits in a socket comes as a stream
+				switch k % 64 {
+				case 7:
+					f.refresh()
+				case 15:
+					f.endOfRIB()
+				case 31:
+					f.withdraw(prefix)
+				}
+			}
+		})
+	}
+	var longest time.Duration
+	for i := range 30 {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		err := n.ask(ctx, func(ctx context.Context) error {
+			if i%3 == 2 {
+				n.restartPeer(ctx, first(address(0)), "a test")
+			}
+			return nil
+		})
+		n.Peers()
+		cancel()
+		if err != nil {
+			t.Fatal("question ", i, ": ", err)
+		}
+		longest = max(longest, time.Since(began))
+		if i%10 == 5 {
+			live[1].close()
+			live[1] = dialFar(t, n, address(1), 64512, 90, true, gracefulCap(true))
+			live[1].endOfRIB()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(stop)
+	sending.Wait()
+	t.Log("an answer took at most ", longest)
+	if longest > 5*time.Second {
+		t.Error("an answer took ", longest)
+	}
+	for i := 2; i < peers; i++ {
+		n.wantHops(fmt.Sprintf("10.9.%d.0/26", i), fmt.Sprintf("192.0.2.%d", 100+i))
+		n.wantHops(fmt.Sprintf("10.10.%d.0/26", i))
+		if s := n.farState(address(i)); !s.Established || s.Flaps > 0 {
+			t.Errorf("the session with %s: %+v", address(i), s)
+		}
 	}
 }

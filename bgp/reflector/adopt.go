@@ -261,6 +261,10 @@ func (a *adopter) write() {
 		change(k, "annotation "+adoptedNote+"; the controller deletes it, as BGPPeer("+peerName+
 			") replaces it", e.value, e.err)
 	}
+	if n := len(a.Writes); n >= maxCompared { // beside the goal; the limit is that of operations
+		a.obstacle("%d objects would change, more than one transaction of etcd can write: merge "+
+			"BGPPeers", n)
+	}
 }
 
 // checkSessions: with our BGPPeer alone every node has the sessions with the same settings, and

@@ -1,6 +1,7 @@
 package reflector
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -120,6 +121,12 @@ func TestAdoptRefuses(t *testing.T) {
 		}, "ClusterInformation(default): datastoreReady is false"},
 		{"on the way", func(c *theirCluster) { c.goal = Goal{Mode: Mesh, Since: start} },
 			"the controller is on its way to the goal mesh: adopt before, or once it is reached"},
+		{"more than etcd writes at once", func(c *theirCluster) {
+			for i := range 120 {
+				c.more = append(c.more, bgpPeer(fmt.Sprint("rack-", i),
+					`{"nodeSelector":"all()","peerSelector":"has(rr)"}`))
+			}
+		}, "125 objects would change, more than one transaction of etcd can write: merge BGPPeers"},
 		{"the only one is BIRD, and its ID would change", func(c *theirCluster) {
 			c.nodes[0].clusterID, c.nodes[1].clusterID = "0.0.0.0", ""
 			c.nodes[1].labels, c.birds = nil, []string{"a"}

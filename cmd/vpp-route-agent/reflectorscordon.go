@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,8 +71,10 @@ func (k *kubernetesFlags) setCordon(cmd *cobra.Command, desk *reflectors.Desk, n
 	var client *kubernetes.Client
 	var err error
 	switch {
+	case k.too && k.kubeconfig != "":
+		client, err = kubernetes.NewClient(k.kubeconfig)
 	case k.too:
-		client, err = kubernetes.NewClient(cmp.Or(k.kubeconfig, kubernetes.DefaultFile()))
+		client, err = kubernetes.NewDefaultClient()
 	case k.kubeconfig != "":
 		err = errors.New("--kubeconfig goes with --kubernetes")
 	}

@@ -4,7 +4,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,9 +56,16 @@ func NewClient(kubeconfig string) (*Client, error) {
 	return newClient(cfg)
 }
 
-// DefaultFile is the kubeconfig file that kubectl reads.
-func DefaultFile() string {
-	return cmp.Or(os.Getenv(clientcmd.RecommendedConfigPathEnvVar), clientcmd.RecommendedHomeFile)
+// NewDefaultClient connects as kubectl would.
+func NewDefaultClient() (*Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.MigrationRules, rules.WarnIfAllMissing = nil, false // else it would write files, and log
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(rules.GetLoadingPrecedence(), ", "), err)
+	}
+	return newClient(cfg)
 }
 
 func fromFile(file string) (*rest.Config, error) {

@@ -52,8 +52,12 @@ type Nodes struct {
 	log     *slog.Logger
 	changed chan struct{} // of size 1
 
-	mu    sync.Mutex // guards known
+	mu    sync.Mutex // guards what follows
 	known Known
+	read  bool // a reader has known.Nodes
+	// late ends a watch that is to list all Nodes, and does not; stalled: one did not.
+	late    *time.Timer
+	stalled bool
 }
 
 // NewNodes returns Nodes of which nothing is known before Run.
@@ -71,6 +75,7 @@ func (n *Nodes) Changed() <-chan struct{} { return n.changed }
 func (n *Nodes) Known() Known {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.read = true
 	return n.known
 }
 
@@ -88,10 +93,17 @@ func (n *Nodes) Run(ctx context.Context) error {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
 			error) {
-			w, err := n.client.watch(ctx, o)
-			if err == nil || o.SendInitialEvents == nil { // else a list follows
-				n.heard(ctx, err)
+			lists := o.SendInitialEvents != nil
+			if lists && n.hasStalled() {
+				return nil, errStalled
 			}
+			w, err := n.client.watch(ctx, o)
+			switch {
+			case !lists:
+				n.heard(ctx, err)
+			case err == nil:
+				n.awaitNodes(w)
+			} // else a list follows
 			return w, err
 		},
 	}
@@ -111,6 +123,30 @@ func (n *Nodes) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// errStalled has a reflector list, instead of having a watch do so.
+var errStalled = errors.New("a watch that was to list all Nodes did not")
+
+func (n *Nodes) hasStalled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stalled
+}
+
+// awaitNodes ends a watch that has not listed all Nodes in time.
+func (n *Nodes) awaitNodes(w watch.Interface) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.late != nil {
+		n.late.Stop()
+	}
+	n.late = time.AfterFunc(n.client.timeout, func() {
+		n.mu.Lock()
+		n.stalled = true
+		n.mu.Unlock()
+		w.Stop()
+	})
 }
 
 // heard notes whether the API server has answered a list or taken a watch.
@@ -150,21 +186,22 @@ func (n *Nodes) tell() {
 	}
 }
 
-// change publishes other Nodes, if they are others.
-func (n *Nodes) change(do func(map[string]Node) map[string]Node) error {
-	n.mu.Lock()
-	before := n.known.Nodes
-	after := do(before)
-	same := before != nil && reflect.DeepEqual(before, after)
-	if !same {
-		n.known.Nodes = after
-		n.known.Version++
-	}
+// publish notes that the Nodes are others now. It is called with n.mu, and unlocks it.
+func (n *Nodes) publish() {
+	n.known.Version++
 	n.mu.Unlock()
-	if !same {
-		n.tell()
+	n.tell()
+}
+
+// own returns the Nodes to be changed: a copy where a reader has them. It needs n.mu.
+func (n *Nodes) own() map[string]Node {
+	if n.read || n.known.Nodes == nil {
+		n.known.Nodes, n.read = maps.Clone(n.known.Nodes), false
 	}
-	return nil
+	if n.known.Nodes == nil {
+		n.known.Nodes = map[string]Node{}
+	}
+	return n.known.Nodes
 }
 
 // nodeStore is what a reflector writes to. It keeps what is needed of a Node.
@@ -173,46 +210,59 @@ type nodeStore Nodes
 func (s *nodeStore) Add(object any) error { return s.Update(object) }
 
 func (s *nodeStore) Update(object any) error {
-	n, ok := object.(*corev1.Node)
+	n := (*Nodes)(s)
+	node, ok := object.(*corev1.Node)
 	if !ok {
 		return nil
 	}
-	return (*Nodes)(s).change(func(before map[string]Node) map[string]Node {
-		now := nodeOf(n, before[n.Name], time.Now())
-		if was, ok := before[n.Name]; ok && reflect.DeepEqual(was, now) {
-			return before // such as for each heartbeat
-		}
-		after := maps.Clone(before)
-		if after == nil {
-			after = map[string]Node{}
-		}
-		after[n.Name] = now
-		return after
-	})
+	n.mu.Lock()
+	was, ok := n.known.Nodes[node.Name]
+	now := nodeOf(node, was, time.Now())
+	if ok && reflect.DeepEqual(was, now) { // such as for each heartbeat
+		n.mu.Unlock()
+		return nil
+	}
+	n.own()[node.Name] = now
+	n.publish()
+	return nil
 }
 
 func (s *nodeStore) Delete(object any) error {
-	n, ok := object.(*corev1.Node)
+	n := (*Nodes)(s)
+	node, ok := object.(*corev1.Node)
 	if !ok {
 		return nil
 	}
-	return (*Nodes)(s).change(func(before map[string]Node) map[string]Node {
-		after := maps.Clone(before)
-		delete(after, n.Name)
-		return after
-	})
+	n.mu.Lock()
+	if _, ok := n.known.Nodes[node.Name]; !ok {
+		n.mu.Unlock()
+		return nil
+	}
+	delete(n.own(), node.Name)
+	n.publish()
+	return nil
 }
 
 func (s *nodeStore) Replace(objects []any, _ string) error {
-	return (*Nodes)(s).change(func(before map[string]Node) map[string]Node {
-		after := map[string]Node{}
-		for _, o := range objects {
-			if n, ok := o.(*corev1.Node); ok {
-				after[n.Name] = nodeOf(n, before[n.Name], time.Now())
-			}
+	n := (*Nodes)(s)
+	n.heard(context.Background(), nil)
+	n.mu.Lock()
+	if n.late != nil {
+		n.late.Stop()
+	}
+	before, after := n.known.Nodes, map[string]Node{}
+	for _, o := range objects {
+		if node, ok := o.(*corev1.Node); ok {
+			after[node.Name] = nodeOf(node, before[node.Name], time.Now())
 		}
-		return after
-	})
+	}
+	if before != nil && reflect.DeepEqual(before, after) {
+		n.mu.Unlock()
+		return nil
+	}
+	n.known.Nodes, n.read = after, false
+	n.publish()
+	return nil
 }
 
 // Resync is of no use here: the reader keeps no state of its own.

@@ -15,7 +15,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -205,6 +207,63 @@ func TestTheServerIsAway(t *testing.T) {
 	}
 }
 
+// A server that takes a watch which is to list all Nodes, and then sends none, does not count as
+// one that answers. It is asked for a list then, as before there were such watches.
+func TestAListThatStalls(t *testing.T) {
+	s := kubetest.NewServer(t)
+	s.Put("a")
+	s.Stall()
+	n, log := follow(t, s)
+	time.Sleep(n.client.timeout / 2)
+	if k := n.Known(); k.Nodes != nil || k.Away.IsZero() || log.String() != "" {
+		t.Errorf("%+v\n%s", k, log)
+	}
+	k := await(t, n, "a", answers)
+	if k.Problem != "" || len(k.Nodes) != 1 {
+		t.Errorf("%+v", k)
+	}
+	s.Put("b")
+	await(t, n, "b", func(k Known) bool { return len(k.Nodes) == 2 })
+	s.Compact() // so that it is to list again
+	s.Put("c")
+	await(t, n, "c", func(k Known) bool { return len(k.Nodes) == 3 })
+	if s.Lists() != 2 {
+		t.Errorf("%d lists", s.Lists())
+	}
+}
+
+// Of Nodes that come and go by thousands there is a copy for each reader, not one for each of them.
+func TestManyNodes(t *testing.T) {
+	n := NewNodes(nil, slog.New(slog.DiscardHandler))
+	s := (*nodeStore)(n)
+	node := func(i int) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}}
+	}
+	s.Replace(nil, "")
+	for i := range 3000 {
+		s.Add(node(i))
+	}
+	read := n.Known()
+	copies := 0
+	last := reflect.ValueOf(read.Nodes).Pointer()
+	for i := range 3000 {
+		s.Delete(node(i))
+		n.mu.Lock()
+		if now := reflect.ValueOf(n.known.Nodes).Pointer(); now != last {
+			copies, last = copies+1, now
+		}
+		n.mu.Unlock()
+	}
+	if len(read.Nodes) != 3000 {
+		t.Errorf("what was read has %d Nodes now", len(read.Nodes))
+	}
+	now := n.Known()
+	if len(now.Nodes) != 0 || now.Version != read.Version+3000 || copies != 1 {
+		t.Errorf("%d Nodes, version %d after %d, %d copies", len(now.Nodes), now.Version,
+			read.Version, copies)
+	}
+}
+
 // Before the first list nothing is known, and why.
 func TestNothingIsKnownYet(t *testing.T) {
 	s := kubetest.NewServer(t)
@@ -279,6 +338,27 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if _, err := NewClient("/no/such/file"); err == nil {
 		t.Error("a file that does not exist is taken")
+	}
+}
+
+// What kubectl reads may be several files.
+func TestKubeconfigOfKubectl(t *testing.T) {
+	s := kubetest.NewServer(t)
+	s.Put("a")
+	for _, tc := range []struct{ files, err string }{
+		{s.Kubeconfig(), ""},
+		{"/no/such/file" + string(filepath.ListSeparator) + s.Kubeconfig(), ""},
+		{"/no/such/file", "/no/such/file"},
+	} {
+		t.Setenv("KUBECONFIG", tc.files)
+		c, err := NewDefaultClient()
+		if err == nil {
+			_, err = c.list(t.Context(), metav1.ListOptions{})
+			c.Close()
+		}
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %v, want %q", tc.files, err, tc.err)
+		}
 	}
 }
 

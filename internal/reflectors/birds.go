@@ -21,8 +21,10 @@ const (
 	// birdPatience is how long an answer is waited for. calico-node asks each BIRD several times,
 	// for 2 s each.
 	birdPatience = 20 * time.Second
-	// birdMaxAge is how long an answer counts: to ask 1000 nodes takes minutes.
+	// birdMaxAge is how long an answer counts, or birdShare for each node if that is longer: all
+	// have to be asked twice within it, and 1000 take minutes.
 	birdMaxAge = 5 * time.Minute
+	birdShare  = time.Second
 	// A node is asked again after a time that doubles from askAgain to askBirdLater, or after
 	// askSilent if it has not answered.
 	askBirdLater = 15 * time.Second
@@ -39,6 +41,8 @@ type birds struct {
 	serial int
 	// swept: what an earlier controller has left in etcd is gone.
 	swept bool
+	// garbled are the keys whose values cannot be read, which was logged.
+	garbled map[string]bool
 }
 
 type birdQuestion struct {
@@ -153,9 +157,10 @@ func (n *birdNode) due() time.Time {
 // too long ago.
 func (b *birds) of(after int64, now time.Time) map[string]reflector.Bird {
 	all := map[string]reflector.Bird{}
+	maxAge := max(birdMaxAge, time.Duration(len(b.nodes))*birdShare)
 	for name, n := range b.nodes {
 		n.heard = slices.DeleteFunc(n.heard, func(h heardBird) bool {
-			return h.revision <= after || now.Sub(h.at) > birdMaxAge
+			return h.revision <= after || now.Sub(h.at) > maxAge
 		})
 		bird := reflector.Bird{Silent: n.silent}
 		for _, h := range n.heard {
@@ -179,20 +184,22 @@ func (l *leader) hearBirds(ctx context.Context) error {
 		return err
 	}
 	var done []string
-	there := map[string]bool{}
+	there, garbled := map[string]bool{}, map[string]bool{}
 	for _, kv := range resp.Kvs {
 		key := string(kv.Key)
 		there[key] = true
 		s, err := calico.DecodeNodeStatus(kv.Value)
 		if err != nil {
-			l.log.Warn("an answer of calico-node cannot be read", "key", key, "err", err)
+			if garbled[key] = true; !l.garbled[key] {
+				l.log.Warn("an answer of calico-node cannot be read", "key", key, "err", err)
+			}
 			continue
 		}
 		if l.birds.hear(key, s) {
 			done = append(done, key)
 		}
 	}
-	l.birds.swept = true
+	l.swept, l.garbled = true, garbled
 	for key, q := range l.inEtcd {
 		if !there[key] && q.revision <= resp.Header.Revision { // a person has deleted it
 			l.birds.gone([]string{key})

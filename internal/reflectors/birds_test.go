@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -331,4 +332,79 @@ func TestWhoIsAskedNext(t *testing.T) {
 	due("b3", "b4") // those without an answer are left for a minute
 	now = now.Add(40 * time.Second)
 	due("b3", "b4", "b0", "b1", "b2", "b5", "b6")
+}
+
+// A cluster so large that a round of questions takes minutes has two answers from each node before
+// the migration is undone.
+func TestAnswersOfManyBIRDsCountLongEnough(t *testing.T) {
+	const nodes, latency = 1000, 1500 * time.Millisecond
+	var names []string
+	for i := range nodes {
+		names = append(names, fmt.Sprint("b", i))
+	}
+	b := birds{patience: birdPatience}
+	start := time.Unix(1e9, 0)
+	limit := start.Add(time.Duration(reflector.Config{}.WithDefaults().LimitSeconds) * time.Second)
+	serial := 0
+	for now := start; now.Before(limit); now = now.Add(birdPause) {
+		var answered []string
+		for key, q := range b.inEtcd {
+			if now.Sub(q.at) >= latency && b.hear(key, calico.NodeStatus{Answered: true}) {
+				answered = append(answered, key)
+			}
+		}
+		b.gone(answered)
+		ask, _ := b.due(names, now)
+		for _, n := range ask {
+			serial++
+			b.put(fmt.Sprint(serial), n, round{int64(serial), now})
+		}
+		if now.Sub(start)%(10*birdPause) != 0 {
+			continue
+		}
+		twice := 0
+		for _, n := range b.of(0, now) {
+			if len(n.Answers) == 2 {
+				twice++
+			}
+		}
+		if twice == nodes {
+			return
+		}
+	}
+	t.Error("not all nodes have two answers that count")
+}
+
+// What calico-node cannot have written is named once, however often it is read.
+func TestAnswersThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	c := newCluster(t, "n1", "n2", "n3")
+	c.addBirds(nil, "bird-1")
+	_, err := c.client.Put(t.Context(), reflector.BirdQuestionPrefix+"garbage", "{")
+	must(t, err)
+	c.start("a", func(it *Controller) { it.log = slog.New(slog.NewTextHandler(log, nil)) })
+	c.aim(acceptLoss(reflector.Reflectors))
+	c.reaches("reflectors n1, n2, n3")
+	if n := strings.Count(log.String(), "an answer of calico-node cannot be read"); n != 1 {
+		t.Errorf("it is named %d times", n)
+	}
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

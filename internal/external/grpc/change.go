@@ -76,7 +76,10 @@ func (s *Source) Do(ctx context.Context, c Change) (txn int64, results []Result,
 	}
 	done := make(chan error, 1)
 	theirs := results // until done
-	go func() { done <- s.finish(c, txn, theirs) }()
+	go func() {
+		done <- s.finish(c, txn, theirs)
+		s.shorten() // Do may have returned, while it could not be
+	}()
 	select {
 	case err = <-done:
 		return txn, theirs, err

@@ -153,7 +153,8 @@ func appendRecord(to []byte, r record) ([]byte, error) {
 	return all, nil
 }
 
-// rewrite replaces the file by one with just these records.
+// rewrite replaces the file by one with just these records. After an error the journal is as it
+// was, or cannot be written before a rewrite that succeeds.
 func (j *journal) rewrite(records []record) error {
 	var content []byte
 	var err error
@@ -170,11 +171,25 @@ func (j *journal) rewrite(records []record) error {
 		file, err = os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
 	}
 	if err != nil {
+		if !j.isAt(j.path) { // nobody would find what is written to it
+			j.close()
+			j.err = err
+		}
 		return err
 	}
 	j.close()
 	j.file, j.size, j.base, j.err = file, int64(len(content)), int64(len(content)), nil
 	return nil
+}
+
+// isAt reports whether the file that is written is the one with this name.
+func (j *journal) isAt(path string) bool {
+	if j.file == nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	written, err2 := j.file.Stat()
+	return err == nil && err2 == nil && os.SameFile(named, written)
 }
 
 // isLong reports whether a rewrite is worth its while.

@@ -527,3 +527,47 @@ func (b *bed) step(r *rapid.T, model map[string]map[string]bool) {
 		r.Fatalf("%s", got)
 	}
 }
+
+// The journal of a client whose calls end before its atomic changes are decided is shortened, too.
+func TestTheJournalIsRewrittenAfterALateDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.journal.base = -slack // so that it is long
+		b.fib.set(func() { b.fib.silent = true })
+		check(t, "no answer", b.do(Change{Puts: puts(1), Atomic: true}),
+			"1: "+ErrUnanswered.Error())
+		b.fib.set(func() { b.fib.silent = false })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if b.journal.isLong() {
+			t.Error("it is as long as before")
+		}
+	})
+}
+
+// Once the file is another one, nothing is written to the one before.
+func TestARewriteThatFailsAtItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	// The kernel follows the link; the folder that is synced is found by the text alone, and is
+	// not there.
+	if err := errors.Join(os.MkdirAll(dir+"/far/deep", 0o700), os.Mkdir(dir+"/far/b", 0o700),
+		os.Mkdir(dir+"/a", 0o700), os.Symlink("../far/deep", dir+"/a/link")); err != nil {
+		t.Fatal(err)
+	}
+	path := dir + "/far/b/journal"
+	j := journal{path: path}
+	first := record{Format: journalFormat, Txn: 1}
+	if err := j.rewrite([]record{first}); err != nil {
+		t.Fatal(err)
+	}
+	j.path = dir + "/a/link/../b/journal"
+	if err := j.rewrite([]record{first}); err == nil {
+		t.Fatal("it does not fail")
+	}
+	err := j.append(record{Txn: 2})
+	records, err2 := readJournal(path)
+	if err2 != nil || err == nil && len(records) != 2 {
+		t.Errorf("%v, %v; the file has %d records", err, err2, len(records))
+	}
+}

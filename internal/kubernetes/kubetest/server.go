@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,6 +44,7 @@ type Server struct {
 	refuse  int           // status of every answer; 0: none
 	hang    chan struct{} // requests wait until it is closed; nil: they do not
 	streams bool          // it lists by a watch, where that is asked for
+	stalls  bool          // it takes such a watch and sends nothing
 	lists   int
 	patches []string // bodies
 }
@@ -200,6 +202,9 @@ func (s *Server) Hang(on bool) {
 // Stream has the server list by a watch, where a client asks for that.
 func (s *Server) Stream() { s.locked(func() { s.streams = true }) }
 
+// Stall has the server take a watch that is to list, and send nothing.
+func (s *Server) Stall() { s.locked(func() { s.stalls = true }) }
+
 // EndWatches ends all watches, as the server does every few minutes.
 func (s *Server) EndWatches() {
 	s.locked(func() { close(s.ended); s.ended = make(chan struct{}) })
@@ -310,6 +315,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	sent, _ := strconv.Atoi(q.Get("resourceVersion"))
 	refused := 0
 	switch {
+	case initial && s.stalls:
+		sent = math.MaxInt
 	case initial && !s.streams:
 		refused = http.StatusUnprocessableEntity
 	case initial:
