@@ -47,11 +47,12 @@ type Bird struct {
 	Config       netlab.BirdConfig
 
 	cluster *Cluster
+	ipv6    bool // its address is
 }
 
 // NewBird returns a BIRD that is not started.
 func (c *Cluster) NewBird(name string, ns *netlab.Namespace, config netlab.BirdConfig) *Bird {
-	return &Bird{Name: name, NS: ns, Config: config, cluster: c}
+	return &Bird{Name: name, NS: ns, Config: config, cluster: c, ipv6: config.Address.Is6()}
 }
 
 // Start runs BIRD with its current configuration, for the first time or again.

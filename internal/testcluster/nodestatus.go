@@ -25,7 +25,7 @@ var (
 // family runs, too, and has nothing.
 func (b *Bird) Tables(ctx context.Context, ipv6 bool) (peers []calicotest.NodePeer,
 	routes []calicotest.NodeRoute, err error) {
-	if ipv6 != b.Config.Address.Is6() {
+	if ipv6 != b.ipv6 { // Follow may change Config meanwhile
 		return nil, nil, nil
 	}
 	separator := "."
