@@ -40,6 +40,23 @@ func TestExternalRoutesStayOutOfOwnBlocks(t *testing.T) {
 	})
 }
 
+// Find saves the reason where there is none, and no other.
+func TestFindSaysWhyAPathIsLeftOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		all := external("10.1.0.0/24", "10.1.1.0/24")
+		all[1].Paths = append(via("10.0.0.3"), route.Path{Interface: "missing", Weight: 1})
+		r.SetRoutes(route.External, all)
+		synctest.Wait()
+		found, _ := r.Find([]route.Key{all[0].Key, all[1].Key})
+		for i, want := range []string{"", "there is no interface missing"} {
+			f := found[i]
+			if f.State != Programmed || len(f.Paths) != 1 || f.Reason.String() != want {
+				t.Errorf("%v: %v, reason %q, want %q", f.Key, f.State, f.Reason, want)
+			}
+		}
+	})
+}
+
 func TestBackupRoutesGiveWayToBGPAndComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startWith(newFake(node("a")), Config{

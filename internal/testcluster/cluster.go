@@ -63,7 +63,7 @@ func New(name string, p Programs, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
-// In makes a cluster in a lab, which it closes, without anything.
+// In returns an empty cluster in a lab. Closing the cluster closes the lab.
 func In(lab *netlab.Lab, p Programs) *Cluster {
 	c := &Cluster{Lab: lab, Programs: p}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -171,7 +171,7 @@ func (j *journal) rewrite(records []record) error {
 		file, err = os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
 	}
 	if err != nil {
-		if !j.isAt(j.path) { // nobody would find what is written to it
+		if !j.isNamed() { // nobody would find what is written to it
 			j.close()
 			j.err = err
 		}
@@ -182,12 +182,12 @@ func (j *journal) rewrite(records []record) error {
 	return nil
 }
 
-// isAt reports whether the file that is written is the one with this name.
-func (j *journal) isAt(path string) bool {
+// isNamed reports whether the file that is written is still the one at path.
+func (j *journal) isNamed() bool {
 	if j.file == nil {
 		return false
 	}
-	named, err := os.Stat(path)
+	named, err := os.Stat(j.path)
 	written, err2 := j.file.Stat()
 	return err == nil && err2 == nil && os.SameFile(named, written)
 }
