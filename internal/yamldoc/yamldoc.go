@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
@@ -68,12 +70,10 @@ func withTextKeys(v any) (out any, err error) {
 	case map[any]any:
 		m := make(map[string]any, len(v))
 		for k, value := range v {
-			switch k.(type) {
-			case string, bool, int, int64, uint64, float64:
-			default:
-				return nil, fmt.Errorf("%v is no key", k)
+			key, err := textKey(k)
+			if err != nil {
+				return nil, err
 			}
-			key := fmt.Sprint(k)
 			if _, twice := m[key]; twice {
 				return nil, fmt.Errorf("key %q is there twice", key)
 			}
@@ -90,4 +90,24 @@ func withTextKeys(v any) (out any, err error) {
 		}
 	}
 	return v, nil
+}
+
+// textKey is a key as Kubernetes' tools write it: a fraction in single precision, of integers only
+// those that fit in 64 bits with a sign (sigs.k8s.io/yaml, convertToJSONableObject).
+func textKey(k any) (string, error) {
+	switch k := k.(type) {
+	case string, bool, int, int64:
+		return fmt.Sprint(k), nil
+	case float64:
+		switch {
+		case math.IsInf(k, 1):
+			return ".inf", nil
+		case math.IsInf(k, -1):
+			return "-.inf", nil
+		case math.IsNaN(k):
+			return ".nan", nil
+		}
+		return strconv.FormatFloat(k, 'g', -1, 32), nil
+	}
+	return "", fmt.Errorf("%v is no key", k)
 }

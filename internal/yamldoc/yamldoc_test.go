@@ -80,6 +80,7 @@ func FuzzOne(f *testing.F) {
 		"a: {1: x, true: y, 2.5: z}\nb: [yes, ~, 0x10, 1e3, 2001-01-01, 018446744073709551615]\n",
 		"a: &x {b: 1}\nc: {<<: *x, d: !!binary aGk=}\n", "--- !t\n- |\n  text\n- >\n  folded\n",
 		"'quoted\\n': \"\\u263a\"\n", "a: 18446744073709551615\nb: 1.0\n",
+		"{01844674407370955: x, .inf: x, -.inf: x, .nan: x, 1e38: x}", "18446744073709551615: x",
 	} {
 		f.Add(seed)
 	}
