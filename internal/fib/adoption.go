@@ -55,7 +55,8 @@ func (s *syncer) observe(f route.Facts) (isNew bool) {
 func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
-	s.adopted, s.present, s.suspect, s.adoptedLeft = false, false, nil, 0
+	s.adopted, s.present, s.adoptedLeft = false, false, 0
+	s.suspect, s.anew = nil, nil
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[*entry]{}
 	s.spots.soon, s.spots.chase = nil, 0
@@ -86,6 +87,11 @@ func (s *syncer) adopt(a adoption) {
 	s.howAdopted, s.numAdopted = a.how, a.count
 	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
 	maps.Copy(changed, s.suspect)
+	for name, index := range a.interfaces {
+		if index == anewIndex {
+			s.anew = union(s.anew, map[string]bool{name: true})
+		}
+	}
 	for r := range a.records {
 		var e *entry
 		switch {
@@ -107,6 +113,8 @@ func (s *syncer) adopt(a adoption) {
 	}
 	if s.suspect = nil; len(changed) > 0 && s.adoptedLeft > 0 {
 		s.suspect = changed
+	} else {
+		s.anew = nil
 	}
 	if a.how == "journal" {
 		s.verify()
@@ -125,13 +133,21 @@ func (s *syncer) known(e *entry) {
 	if e.isObject() {
 		return
 	}
-	if s.adoptedLeft--; s.adoptedLeft == 0 && s.suspect != nil {
-		s.suspect, s.rewrite = nil, true
+	if s.adoptedLeft--; s.adoptedLeft > 0 || s.suspect == nil {
+		return
+	}
+	anew := s.anew
+	s.suspect, s.anew, s.rewrite = nil, nil, true
+	if len(anew) > 0 { // what was put meanwhile may have the path of one that led nowhere
+		s.doubtOver(anew, anew)
 	}
 }
 
-// noIndex is an index that no interface has.
-const noIndex = ^uint32(0)
+// Indexes that no interface has.
+const (
+	noIndex   = ^uint32(0)
+	anewIndex = noIndex - 1 // of syncer.anew
+)
 
 // meanings are what the journal is to say about interfaces. As long as there is an adopted entry
 // that may go over an interface that has changed, the next process must doubt that interface too,
@@ -140,6 +156,9 @@ func (s *syncer) meanings() map[string]uint32 {
 	out := indexes(s.interfaces)
 	for name := range s.suspect {
 		out[name] = noIndex
+		if s.anew[name] {
+			out[name] = anewIndex
+		}
 	}
 	return out
 }
@@ -171,13 +190,18 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	}
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
 	s.doubtOver(changed, anew)
-	switch {
-	case s.adopted && s.adoptedLeft == 0:
-	case s.suspect == nil:
-		s.suspect = changed
-	default:
-		maps.Copy(s.suspect, changed)
+	if !s.adopted || s.adoptedLeft > 0 {
+		maps.DeleteFunc(anew, func(_ string, really bool) bool { return !really })
+		s.suspect, s.anew = union(s.suspect, changed), union(s.anew, anew)
 	}
+}
+
+func union(a, b map[string]bool) map[string]bool {
+	if a == nil {
+		return maps.Clone(b)
+	}
+	maps.Copy(a, b)
+	return a
 }
 
 // doubtOver: routes over these interfaces may not forward any more; those over the ones made anew

@@ -57,8 +57,9 @@ type syncer struct {
 	// suspect are interfaces that are not what they were for adopted entries, or for what is to be
 	// adopted; nil without any.
 	suspect map[string]bool
-	epoch   int  // counts changes of the meaning of interface names
-	rewrite bool // the journal must be written anew before the next batch
+	anew    map[string]bool // those of suspect that were made anew under their index
+	epoch   int             // counts changes of the meaning of interface names
+	rewrite bool            // the journal must be written anew before the next batch
 
 	repairDrift bool
 	spots       spots
@@ -130,6 +131,9 @@ func (s *syncer) want(e *entry, f *forward, by sourceID, waiting bool) {
 	if e.want != nil && e.is(isAdopted) {
 		if e.want.uses(s.suspect) {
 			e.set(isUnsure)
+		}
+		if e.want.uses(s.anew) {
+			e.set(isStale)
 		}
 		s.known(e)
 	}

@@ -311,6 +311,12 @@ func (w *walker) link() {
 		f.Interfaces[i].Generation++
 		w.full = slices.Clone(f.Interfaces)
 	case "anew":
+		w.e.mu.Lock()
+		isKnown := w.e.sync.identity != ""
+		w.e.mu.Unlock()
+		if !isKnown { // an agent that was away cannot tell
+			return
+		}
 		w.dp.state(func() { w.dp.stick(f.Interfaces[i].Name) })
 		f.Interfaces[i].Generation++
 		w.full = slices.Clone(f.Interfaces)
