@@ -74,7 +74,7 @@ type conn struct {
 	wmu sync.Mutex // held while writing: messages do not mix
 
 	mu     sync.Mutex
-	calls  map[uint32]handler          // by number of the call
+	calls  map[uint32]call             // by number
 	last   uint32                      // number of the newest call
 	events map[uint16]func(msg []byte) // by message id; called on the reader
 	err    error                       // why the connection ended
@@ -85,6 +85,12 @@ type conn struct {
 
 // handler handles a reply on the reader. It must not block, nor keep any part of msg.
 type handler func(seq uint32, id uint16, msg []byte)
+
+// call is what replies belong to.
+type call struct {
+	reply handler
+	lost  func(error) // if not nil, called on the reader when the connection has ended before
+}
 
 // dial connects and fetches the message table.
 func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn, error) {
@@ -133,7 +139,7 @@ func newConn(nc net.Conn, timeout time.Duration) *conn {
 	return &conn{
 		nc:      nc,
 		timeout: timeout,
-		calls:   map[uint32]handler{},
+		calls:   map[uint32]call{},
 		events:  map[uint16]func([]byte){},
 		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
@@ -261,6 +267,7 @@ func (c *conn) read(r *bufio.Reader) {
 		msg, err := readMessage(r)
 		if err != nil {
 			c.end(readError(err, c.timeout))
+			c.loseCalls()
 			return
 		}
 		id, context := binary.BigEndian.Uint16(msg), binary.BigEndian.Uint32(msg[2:])
@@ -271,8 +278,8 @@ func (c *conn) read(r *bufio.Reader) {
 		switch {
 		case event != nil:
 			event(msg)
-		case call != nil: // nil: the caller gave up
-			call(context&seqMask, id, msg)
+		case call.reply != nil: // nil: the caller gave up
+			call.reply(context&seqMask, id, msg)
 		}
 	}
 }
@@ -298,6 +305,19 @@ func (c *conn) end(err error) {
 		c.err = err
 		close(c.ended)
 		c.nc.Close()
+	}
+}
+
+// loseCalls tells those who wait elsewhere that no reply comes any more.
+func (c *conn) loseCalls() {
+	c.mu.Lock()
+	calls := c.calls
+	c.calls = map[uint32]call{}
+	c.mu.Unlock()
+	for _, call := range calls {
+		if call.lost != nil {
+			call.lost(c.cause())
+		}
 	}
 }
 
@@ -340,20 +360,37 @@ func (c *conn) send(buf []byte) error {
 func (c *conn) open(h handler) uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.register(call{reply: h})
+}
+
+// openUnlessEnded is open for a call that hears of the connection's end; ok is false after that.
+func (c *conn) openUnlessEnded(x call) (number uint32, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, false
+	}
+	return c.register(x), true
+}
+
+// register is called with c.mu held.
+func (c *conn) register(x call) uint32 {
 	for {
 		c.last = (c.last + 1) % (1 << (32 - seqBits))
 		if _, taken := c.calls[c.last]; !taken {
-			c.calls[c.last] = h
+			c.calls[c.last] = x
 			return c.last
 		}
 	}
 }
 
-// forget ends a call: later replies to it are dropped.
-func (c *conn) forget(call uint32) {
+// forget ends a call: later replies to it are dropped. It reports whether the call was open.
+func (c *conn) forget(number uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.calls, call)
+	_, open := c.calls[number]
+	delete(c.calls, number)
+	return open
 }
 
 // onEvent registers f for events of the kind of m. f runs on the reader and keeps nothing of msg.

@@ -26,6 +26,79 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 	return nil
 }
 
+// Start implements fib.Starter: all of ops in one write. The replies, the last of which is that to
+// the ping, come to the connection's reader.
+func (v *VPP) Start(ops []route.Op, done func(i int, err error), ended func(error)) bool {
+	l, err := v.current()
+	if err != nil || len(ops) > v.cfg.Window || l.conn.canRoute() != nil {
+		return false
+	}
+	c := l.conn
+	var number uint32
+	acked := 0
+	reply := func(seq uint32, id uint16, msg []byte) {
+		switch retval, ofRoute := c.routeReply(id, msg); {
+		case ofRoute && int(seq) == acked && acked < len(ops):
+			done(acked, v.outcome(ops[acked], retval))
+			acked++
+		case id == c.pingReplyID && acked == len(ops):
+			if c.forget(number) {
+				ended(nil)
+			}
+		default:
+			c.end(unanswered(acked))
+		}
+	}
+	lost := func(err error) { ended(fmt.Errorf("vpp: apply: %w", err)) }
+	number, ok := c.openUnlessEnded(call{reply, lost})
+	if !ok {
+		return false
+	}
+	var buf []byte
+	to := l.encoder()
+	for i, op := range ops {
+		if buf, err = to.frame(buf, number<<seqBits|uint32(i), op); err != nil {
+			return !c.forget(number) // Apply tells which it is
+		}
+	}
+	buf, err = c.frame(buf, c.pingID, number<<seqBits|uint32(len(ops)), &memclnt.ControlPing{})
+	if err != nil {
+		return !c.forget(number)
+	}
+	_ = c.send(buf) // an error ends the connection
+	return true
+}
+
+// encoder encodes ops by what interfaces are called at the moment.
+type encoder struct {
+	*session
+	links *links
+	paths []fib_types.FibPath // scratch
+}
+
+func (l *session) encoder() *encoder { return &encoder{session: l, links: l.links.Load()} }
+
+// frame appends the request for op.
+func (e *encoder) frame(buf []byte, context uint32, op route.Op) ([]byte, error) {
+	req, paths, err := encodeOp(op, e.sourceFor(op.Route.Key).id, e.paths[:0], e.links.index)
+	if e.paths = paths; err != nil {
+		return buf, err
+	}
+	return e.conn.frame(buf, e.conn.routeID, context, &req)
+}
+
+// routeReply returns what VPP says of a route, if msg does.
+func (c *conn) routeReply(id uint16, msg []byte) (retval apiError, ok bool) {
+	if id != c.routeReplyID || len(msg) < replyPrefix+4 {
+		return 0, false
+	}
+	return apiError(binary.BigEndian.Uint32(msg[replyPrefix:])), true
+}
+
+func unanswered(request int) error {
+	return fmt.Errorf("VPP left request %d unanswered", request)
+}
+
 // pipeline executes ops in order.
 func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 	done func(i int, err error)) error {
@@ -38,20 +111,18 @@ func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 	}
 	defer s.end()
 
-	links := l.links.Load()
 	var (
 		sent   = make([]int, 0, len(ops)) // which op the n-th request carries
 		acked  int
 		buf    []byte
 		gather = firstWrite
-		req    ip.IPRouteAddDelV2
-		paths  []fib_types.FibPath
+		to     = l.encoder()
 	)
-	acknowledge := func(retvals []int32) {
+	acknowledge := func(retvals []apiError) {
 		for _, retval := range retvals {
 			i := sent[acked]
 			acked++
-			done(i, v.outcome(ops[i], apiError(retval)))
+			done(i, v.outcome(ops[i], retval))
 		}
 	}
 	flush := func() error {
@@ -78,11 +149,7 @@ func (v *VPP) pipeline(ctx context.Context, l *session, ops []route.Op,
 		return err
 	}
 	for i, op := range ops {
-		req, paths, err = encodeOp(op, l.sourceFor(op.Route.Key).id, paths[:0], links.index)
-		if err == nil {
-			buf, err = l.conn.frame(buf, l.conn.routeID, s.context(len(sent)), &req)
-		}
-		if err != nil {
+		if buf, err = to.frame(buf, s.context(len(sent)), op); err != nil {
 			done(i, fmt.Errorf("vpp: %s %s: %w", verb(op), op.Route.Key, err))
 			continue
 		}
@@ -147,19 +214,26 @@ type stream struct {
 	wake   chan struct{} // size 1: what is waited for may have come
 
 	mu      sync.Mutex
-	retvals []int32 // arrived, not yet taken
-	arrived int     // how many replies came in all
-	want    int     // how many of them are waited for
-	broken  error   // replies do not belong to requests any more
+	retvals []apiError // arrived, not yet taken
+	arrived int        // how many replies came in all
+	want    int        // how many of them are waited for
+	broken  error      // replies do not belong to requests any more
 }
 
 func newStream(c *conn) (*stream, error) {
-	if c.routeID == 0 || c.routeReplyID == 0 {
-		return nil, fmt.Errorf("this VPP has no %s", messageName((*ip.IPRouteAddDelV2)(nil)))
+	if err := c.canRoute(); err != nil {
+		return nil, err
 	}
 	s := &stream{conn: c, wake: make(chan struct{}, 1)}
 	s.number = c.open(s.reply)
 	return s, nil
+}
+
+func (c *conn) canRoute() error {
+	if c.routeID == 0 || c.routeReplyID == 0 {
+		return fmt.Errorf("this VPP has no %s", messageName((*ip.IPRouteAddDelV2)(nil)))
+	}
+	return nil
 }
 
 // end: later replies are dropped.
@@ -177,15 +251,16 @@ func (s *stream) context(n int) uint32 { return s.number<<seqBits | uint32(n)&se
 
 // reply handles a reply, on the reader.
 func (s *stream) reply(seq uint32, id uint16, msg []byte) {
+	retval, ofRoute := s.conn.routeReply(id, msg)
 	s.mu.Lock()
 	switch inOrder := seq == uint32(s.arrived)&seqMask; {
 	case s.broken != nil:
 	case inOrder && id == s.conn.pingReplyID: // all requests before the ping were answered
-	case inOrder && id == s.conn.routeReplyID && len(msg) >= replyPrefix+4:
-		s.retvals = append(s.retvals, int32(binary.BigEndian.Uint32(msg[replyPrefix:])))
+	case inOrder && ofRoute:
+		s.retvals = append(s.retvals, retval)
 		s.arrived++
 	default: // from here on replies cannot be matched to requests
-		s.broken = fmt.Errorf("VPP left request %d unanswered", s.arrived)
+		s.broken = unanswered(s.arrived)
 	}
 	awaited := s.noteAwaited()
 	s.mu.Unlock()
@@ -200,7 +275,7 @@ func (s *stream) reply(seq uint32, id uint16, msg []byte) {
 
 // wait waits for want replies in all, or for the end of the stream, and returns the retvals since
 // the last call. Missing replies end the connection: its order cannot be trusted.
-func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
+func (s *stream) wait(ctx context.Context, want int) ([]apiError, error) {
 	for {
 		retvals, enough, err := s.take(want)
 		if err != nil {
@@ -223,7 +298,7 @@ func (s *stream) wait(ctx context.Context, want int) ([]int32, error) {
 }
 
 // take returns the replies received, if there are enough or no more will come.
-func (s *stream) take(want int) (retvals []int32, enough bool, err error) {
+func (s *stream) take(want int) (retvals []apiError, enough bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.want = want

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 
 	"vpp-route-agent/bgp"
@@ -22,9 +23,13 @@ type whoCalls struct {
 	all, byReader atomic.Int32
 }
 
-func (w *whoCalls) Learned(p netip.Prefix, paths []bgp.Path) {
+func calledByReader() bool {
 	stack := make([]byte, 64<<10)
-	if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "recvMessageloop") {
+	return strings.Contains(string(stack[:runtime.Stack(stack, false)]), "recvMessageloop")
+}
+
+func (w *whoCalls) Learned(p netip.Prefix, paths []bgp.Path) {
+	if calledByReader() {
 		w.byReader.Add(1)
 	}
 	w.all.Add(1)
@@ -65,6 +70,63 @@ func TestUpdateAlone(t *testing.T) {
 	eventually(t, "calls", changes+1000, func() int { return int(sink.all.Load()) })
 	if n := sink.byReader.Load() - before; n > 100 {
 		t.Errorf("%d of 1000 UPDATEs of a stream were handled by the goroutine that reads", n)
+	}
+}
+
+// slowReader is a Sink that the goroutine that reads from a peer waits in.
+type slowReader struct {
+	Sink
+	waits, resume chan struct{}
+}
+
+func (s *slowReader) Learned(p netip.Prefix, paths []bgp.Path) {
+	if calledByReader() {
+		select {
+		case s.waits <- struct{}{}:
+		default:
+		}
+		<-s.resume
+	}
+	s.Sink.Learned(p, paths)
+}
+
+// The Sink may wait for a disk. GoBGP answers meanwhile, and the peer that is not read keeps its
+// session.
+func TestUpdateAloneWaitsInTheSink(t *testing.T) {
+	const peer, hold = "127.0.0.186", 3
+	sink := slowReader{waits: make(chan struct{}, 1), resume: make(chan struct{})}
+	n := newLabAlone(t).node(64512, func(c *Config) { sink.Sink, c.Sink = c.Sink, &sink })
+	n.farPeer(peer, 64512)
+	set(t, n)
+	f := dialFar(t, n, peer, 64512, hold, true)
+	f.endOfRIB()
+	for i, waits := 1, false; !waits; i++ {
+		f.announce("10.6.0.0/26", fmt.Sprintf("192.0.2.%d", 1+i%200))
+		select {
+		case <-sink.waits:
+			waits = true
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	for end := time.Now().Add(2 * hold * time.Second); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(t.Context(), hold*time.Second)
+		err := n.ask(ctx, func(ctx context.Context) error {
+			_, err := n.applied.server.GetBgp(ctx, &api.GetBgpRequest{})
+			return err
+		})
+		if err != nil {
+			close(sink.resume)
+			t.Fatal(err)
+		}
+		cancel()
+		n.Counters()
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(sink.resume)
+	f.announce("10.6.0.64/26", "192.0.2.201")
+	n.wantHops("10.6.0.64/26", "192.0.2.201")
+	if s := n.farState(peer); !s.Established || s.Flaps > 0 {
+		t.Errorf("the session: %+v", s)
 	}
 }
 

@@ -133,7 +133,7 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 				intact = true
 				continue
 			}
-			s.learned.countForeign()
+			s.learned.foreign.Add(1)
 			s.log.Warn("removing a path that was added over gRPC", "prefix", prefix,
 				"next_hop", p.nextHop)
 			if announced && p.identifier == 0 {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
@@ -29,14 +30,16 @@ type learned struct {
 
 	suspicion chan struct{} // of size 1: there are suspects
 
+	// Read without mu: the Sink may wait for a disk.
+	dropped atomic.Int64 // unusable paths
+	foreign atomic.Int64 // local paths that were not ours
+
 	mu sync.Mutex
 	// complete best-path sets of two or more, stale ones included
 	sets     map[netip.Prefix][]bgp.Path
 	inSets   map[bgp.PeerID]int // how many paths of a peer are in them
 	suspects map[netip.Prefix]struct{}
 	named    map[string]struct{} // unusable paths that were logged
-	dropped  int                 // unusable paths
-	foreign  int                 // local paths that were not ours
 }
 
 // noSink is the Sink when the configuration has none.
@@ -151,7 +154,7 @@ func (l *learned) keep(prefix netip.Prefix, set []bgp.Path) {
 
 // drop counts a path that cannot be used and names it, each kind of it once.
 func (l *learned) drop(kind string, attrs ...any) {
-	l.dropped++
+	l.dropped.Add(1)
 	// a peer must not be able to fill our memory or disk
 	if _, ok := l.named[kind]; ok || len(l.named) >= 1000 {
 		return
@@ -197,12 +200,6 @@ func (l *learned) takeSuspects() []netip.Prefix {
 	out := slices.Collect(maps.Keys(l.suspects))
 	clear(l.suspects)
 	return out
-}
-
-func (l *learned) countForeign() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.foreign++
 }
 
 // freshOf returns the fresh paths of a set, or all of it when there are none. The result is not to

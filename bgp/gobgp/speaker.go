@@ -29,9 +29,9 @@ import (
 )
 
 // Sink takes what peers announce. Learned gets the complete best-path set of a prefix when it may
-// have changed, sorted by next hop and peer, and empty when no remote path is best. A set is all
-// fresh or all stale. Calls come one at a time in GoBGP's order, and before Peers shows what they
-// report. GoBGP may wait for Learned, which must return at once and not call the Speaker.
+// have changed, sorted by next hop and peer, all fresh or all stale, and empty when no remote path
+// is best. Calls come one at a time in GoBGP's order, and before Peers shows what they report. A
+// peer, but not GoBGP, may wait for Learned, which must not call the Speaker.
 type Sink interface {
 	Learned(prefix netip.Prefix, paths []bgp.Path)
 }

@@ -132,9 +132,9 @@ var stateNames = map[api.PeerState_SessionState]string{
 
 // Counters returns what was counted since the start.
 func (s *Speaker) Counters() bgp.Counters {
-	s.learned.mu.Lock()
-	c := bgp.Counters{Dropped: s.learned.dropped, Foreign: s.learned.foreign}
-	s.learned.mu.Unlock()
+	c := bgp.Counters{
+		Dropped: int(s.learned.dropped.Load()), Foreign: int(s.learned.foreign.Load()),
+	}
 	s.sessions.count(&c)
 	c.Removing = int(s.removing.Load())
 	return c

@@ -252,9 +252,7 @@ func TestBothWatchesReportTheSame(t *testing.T) {
 		eventually(t, "over the API", want, last(other))
 	})
 	same(t, n.recorder, other)
-	api.mu.Lock()
-	theirs := api.dropped
-	api.mu.Unlock()
+	theirs := int(api.dropped.Load())
 	if ours := n.Counters().Dropped; ours != theirs || ours == 0 {
 		t.Errorf("%d paths dropped, over the API %d", ours, theirs)
 	}

@@ -15,7 +15,7 @@ import (
 // Learner hands best paths to the FIB engine.
 type Learner struct{ FIB *fib.Engine }
 
-// Learned implements the speaker's sink; it stores and returns.
+// Learned implements the speaker's sink. A change that comes alone is written before it returns.
 func (l Learner) Learned(prefix netip.Prefix, paths []bgp.Path) {
 	next := make([]route.Path, len(paths))
 	preference := uint32(math.MaxUint32)

@@ -18,7 +18,8 @@ const patience = time.Minute
 // bench is the data plane with the suite's short words for it. It lives through all cases.
 type bench struct {
 	*Setup
-	facts *factsReader
+	facts  *factsReader
+	starts bool // what apply did last
 }
 
 // factsReader keeps the newest facts of a data plane.
@@ -74,15 +75,22 @@ func (b *bench) context(t *testing.T) context.Context {
 	return ctx
 }
 
-// apply carries out ops and returns the error of each.
+// apply carries out ops, every second time by Start where that is provided, and returns the error
+// of each.
 func (b *bench) apply(t *testing.T, ops ...route.Op) []error {
 	t.Helper()
 	errs, calls := make([]error, len(ops)), make([]int, len(ops))
-	err := b.Dataplane.Apply(b.context(t), ops, func(i int, err error) {
+	done := func(i int, err error) {
 		errs[i] = err
 		calls[i]++
-	})
-	if err != nil {
+	}
+	ended := make(chan error, 1)
+	starter, ok := b.Dataplane.(fib.Starter)
+	b.starts = !b.starts
+	if !ok || !b.starts || !starter.Start(ops, done, func(err error) { ended <- err }) {
+		ended <- b.Dataplane.Apply(b.context(t), ops, done)
+	}
+	if err := <-ended; err != nil {
 		t.Fatalf("apply: %v", err)
 	}
 	for i, n := range calls {

@@ -13,8 +13,9 @@ import (
 
 // job is one thing that the applier does: a batch, or finding out what of ours is there.
 type job struct {
-	batch *batch
-	adopt *adoptJob
+	batch   *batch
+	started bool // the batch was, and has ended
+	adopt   *adoptJob
 
 	journal journalReport // when it is done
 }
@@ -29,18 +30,21 @@ type adoptJob struct {
 	err   error
 }
 
-// apply is the applier: it owns the journal and is the only one to write to the data plane.
+// apply is the applier. While it has a job it owns the journal, and nobody else writes to the data
+// plane.
 func (e *Engine) apply(ctx context.Context, jobs <-chan job, finished chan<- job) {
 	journal := e.keeps
-	defer journal.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case j := <-jobs:
-			if j.adopt != nil {
+			switch {
+			case j.adopt != nil:
 				e.adopt(ctx, journal, j.adopt)
-			} else {
+			case j.started:
+				e.conclude(ctx, journal, j.batch)
+			default:
 				e.carryOut(ctx, journal, j.batch)
 			}
 			j.journal = journal.report()
@@ -58,23 +62,21 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 		return
 	}
 	e.applyObjects(ctx, b, 0, b.first)
-	refused, first := 0, -1
 	if b.first < b.last {
 		b.err = e.dataplane.Apply(ctx, b.ops[b.first:b.last], func(i int, err error) {
 			b.result(b.first+i, err)
-			if err == nil {
-				return
-			}
-			if refused++; first < 0 {
-				first = b.first + i
-			}
 		})
 	}
 	if b.err == nil {
 		e.applyObjects(ctx, b, b.last, len(b.ops))
 	}
+	e.conclude(ctx, journal, b)
+}
+
+// conclude notes how b came out.
+func (e *Engine) conclude(ctx context.Context, journal *journal, b *batch) {
 	journal.after(b)
-	if first >= 0 {
+	if refused, first := b.refused(); refused > 0 {
 		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key,
 			"err", b.errs[first])
 	}

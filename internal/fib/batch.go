@@ -267,6 +267,17 @@ func (b *batch) result(i int, err error) {
 	b.errs[i] = err
 }
 
+// refused returns how many ops about routes failed, and the first of them.
+func (b *batch) refused() (count, first int) {
+	first = len(b.ops)
+	for i := range b.errs {
+		if i >= b.first && i < b.last {
+			count, first = count+1, min(first, i)
+		}
+	}
+	return count, first
+}
+
 // isDone reports whether op i was acknowledged.
 func (b *batch) isDone(i int) bool { return !b.void && b.done[i] && b.errs[i] == nil }
 

@@ -14,7 +14,7 @@ import (
 // Dataplane is what the engine needs of a FIB; packages vpp and internal/kernel provide it. It
 // shows and touches only routes with its own mark. Calls fail at once while the data plane is
 // absent (Facts.Identity empty). One goroutine at a time calls Apply; other methods may run beside
-// it.
+// it. One that is a Starter has a change that comes alone sooner.
 type Dataplane interface {
 	// Routes lists all routes of ours, in no order, canonical. It is expensive where routes are
 	// many, and no part of a quiet restart.

@@ -63,7 +63,8 @@ type Tuning struct {
 
 // Engine keeps a data plane equal to what its sources want. Its methods are safe for concurrent
 // use. Run's goroutine changes the table; the applier writes journal and data plane, the resolver
-// looks next hops up, and the checker compares, so that selection goes on meanwhile.
+// looks next hops up, and the checker compares, so that selection goes on meanwhile. For a change
+// that comes alone Learn does the work of the first two.
 type Engine struct {
 	dataplane Dataplane
 	log       *slog.Logger
@@ -75,6 +76,8 @@ type Engine struct {
 	external  chan struct{}
 	// objectsChanged is the signal of ObjectsChanged.
 	objectsChanged chan struct{}
+
+	carrying sync.WaitGroup // the goroutines that Run waits for
 
 	// guards what follows; never held across a call to the data plane or to the disk
 	mu        sync.Mutex
@@ -88,10 +91,11 @@ type Engine struct {
 	driftLog time.Time
 	wanted   Wanted // as last taken in
 
-	// Of Run's goroutine alone.
 	pending   pendingInputs // being worked through
 	throttle  throttle
-	applying  int // jobs
+	jobs      chan job // to the applier, with room for all there are; nil: Run does not run
+	applying  int      // jobs
+	started   bool     // the only one is a batch that Learn has started
 	resolving bool
 	checking  bool
 	adoptAt   time.Time // not before, after a failure
@@ -150,18 +154,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	jobs, finished := make(chan job, maxFlying), make(chan job, maxFlying)
 	questions, answers := make(chan lookup, 1), make(chan lookup, 1)
 	spots, looked := make(chan spot, 1), make(chan spot, 1)
-	var wait sync.WaitGroup
-	wait.Go(func() { e.apply(ctx, jobs, finished) })
-	wait.Go(func() { e.resolve(ctx, questions, answers) })
-	wait.Go(func() { e.check(ctx, spots, looked) })
-	defer wait.Wait()
+	e.carrying.Go(func() { e.apply(ctx, jobs, finished) })
+	e.carrying.Go(func() { e.resolve(ctx, questions, answers) })
+	e.carrying.Go(func() { e.check(ctx, spots, looked) })
+	e.accept(jobs)
+	defer func() {
+		e.accept(nil)
+		e.carrying.Wait()
+		e.keeps.close()
+	}()
 
 	facts := e.dataplane.Facts()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		wake := e.inbox.wake
-		if e.throttle.holds(time.Now()) {
+		if e.isThrottled() {
 			wake = nil
 		}
 		select {
@@ -180,7 +188,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		for more := true; more; {
 			more = e.work()
-			next := e.dispatch(jobs, questions, spots)
+			next := e.dispatch(questions, spots)
 			timer.Reset(next)
 			if !more || ctx.Err() != nil {
 				break
@@ -201,17 +209,33 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
+// accept sets where jobs go to.
+func (e *Engine) accept(jobs chan job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs = jobs
+}
+
+func (e *Engine) isThrottled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.throttle.holds(time.Now())
+}
+
 // work takes a part of what has come in, selects a part of what is dirty, and reports whether there
 // is more of either.
 func (e *Engine) work() (more bool) {
-	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.workAt(time.Now())
+}
+
+func (e *Engine) workAt(now time.Time) (more bool) {
 	if len(e.pending.learned) == 0 && !e.throttle.holds(now) {
 		if e.pending = e.inbox.take(); len(e.pending.learned) > 0 {
 			e.throttle.took(now)
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.table.now = now
 	if w := e.pending.wanted; w != nil {
 		e.setWanted(*w)
@@ -279,9 +303,7 @@ func (e *Engine) allowSweep() {
 }
 
 // dispatch hands out what can be done now and returns after how long to look again.
-func (e *Engine) dispatch(
-	jobs chan<- job, questions chan<- lookup, spots chan<- spot,
-) time.Duration {
+func (e *Engine) dispatch(questions chan<- lookup, spots chan<- spot) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -296,7 +318,7 @@ func (e *Engine) dispatch(
 			break
 		}
 		e.applying++
-		jobs <- j // there is room
+		e.jobs <- j // there is room
 	}
 	if e.sync.present {
 		next = sooner(next, e.hops.report())
@@ -360,7 +382,7 @@ func (e *Engine) nextCheck() (*spot, time.Time) {
 // something changes). Only batches are prepared while it is still at something else.
 func (e *Engine) nextJob() (job, time.Time) {
 	s := e.sync
-	if e.applying > len(s.flying) || e.applying > 0 && s.wantsAdoption() {
+	if e.started || e.applying > len(s.flying) || e.applying > 0 && s.wantsAdoption() {
 		return job{}, time.Time{}
 	}
 	if s.wantsAdoption() {
@@ -429,6 +451,7 @@ func (e *Engine) finish(j job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.applying--
+	e.started = false
 	e.table.now = time.Now()
 	e.note(j.journal)
 	switch {

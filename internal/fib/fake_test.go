@@ -41,6 +41,9 @@ type fake struct {
 	holdLookup chan struct{} // not nil: a Lookup that has its answer waits until this is closed
 	listing    func()        // called before Routes returns what it has found
 
+	notStarting bool // Start refuses
+	starts      int  // calls of Start
+
 	objects map[route.ObjectKey]route.Object // whoever made them
 	// of objects: those that went with an interface or the data plane
 	went map[route.ObjectKey]bool
@@ -162,6 +165,19 @@ func (d overseer) Hidden(_ context.Context, routes []route.Route) (map[route.Key
 		}
 	}
 	return by, d.listErr
+}
+
+// starter is a fake that is one, too: results come in later.
+type starter struct{ *fake }
+
+func (d starter) Start(ops []route.Op, done func(int, error), ended func(error)) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.starts++; d.notStarting {
+		return false
+	}
+	go func() { ended(d.Apply(context.Background(), ops, done)) }()
+	return true
 }
 
 func (d *fake) Resolve(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error) {

@@ -124,13 +124,31 @@ func (i *inbox) lastSet() Wanted {
 	return i.last
 }
 
-// Learn takes what BGP has learned. It stores and returns.
+// Learn takes what BGP has learned. It stores and returns, or starts a change that comes alone.
 func (e *Engine) Learn(learned ...BestPaths) {
-	e.inbox.change(func(p *pendingInputs) {
-		for _, b := range learned {
-			p.add(b)
-		}
-	})
+	if !e.inbox.add(learned) || !e.startAlone() {
+		e.inbox.nudge()
+	}
+}
+
+// add reports whether a few learned prefixes are all that has come in.
+func (i *inbox) add(learned []BestPaths) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, b := range learned {
+		i.pending.add(b)
+	}
+	return i.pending.areFew()
+}
+
+func (i *inbox) hasFew() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.pending.areFew()
+}
+
+func (p *pendingInputs) areFew() bool {
+	return p.wanted == nil && !p.release && len(p.learned) == 1 && len(p.learned[0]) <= few
 }
 
 // Set replaces all that is wanted besides what BGP has learned. What is as it was costs nothing.

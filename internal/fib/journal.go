@@ -43,7 +43,7 @@ var (
 	errOtherGeneration = errors.New("written for another generation of the data plane")
 )
 
-// journal is the file and who writes it: one goroutine.
+// journal is the file and who writes it: one goroutine at a time.
 type journal struct {
 	path        string // "": none
 	objectsOnly bool   // routes are not recorded

@@ -433,7 +433,12 @@ func (w *walker) startAgent() {
 			w.adopted[k] = true
 		}
 	}
-	w.e = startWith(w.dp, Config{
+	var d Dataplane = w.dp
+	if rapid.Bool().Draw(w.t, "starts") {
+		d = starter{w.dp}
+		w.dp.state(func() { w.dp.notStarting = rapid.Bool().Draw(w.t, "not now") })
+	}
+	w.e = startOn(d, w.dp, Config{
 		Journal: w.journal,
 		Tuning:  Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
 	})

@@ -17,6 +17,12 @@ func (t *holdTimer) start(seconds float64) {
 	}
 }
 
+func (t *holdTimer) stop() {
+	if t.time != 0 {
+		t.timer.Stop()
+	}
+}
+
 func (t *holdTimer) restart() {
 	if t.time != 0 {
 		t.timer.Reset(t.time)

@@ -58,16 +58,27 @@ func (s *BgpServer) handleAlone(e *fsmMsg) bool {
 	if len(e.PathList) > smallUpdate || !e.isUpdate() || !s.turn.TryLock() {
 		return false
 	}
+	h, takers := e.fsm.h, s.takers
 	// Where the session was cancelled, the server is about to wait for this goroutine.
-	handles := e.fsm.h.ctx.Err() == nil
+	handles := h.ctx.Err() == nil
 	if handles {
 		s.alone = true
-		s.handleBatch(e, func(e *fsmMsg) {
-			s.handle(e)
-			s.alone = false
-			s.notifyWatches(handOver{})
-		})
+		s.handleBatch(e, s.handle)
+		s.alone = false
 	}
 	s.turn.Unlock() // not deferred: after a panic nobody is to use the tables
+	if handles {
+		h.handOver(takers)
+	}
 	return handles
+}
+
+// handOver hands over what an UPDATE has brought, after the server's turn: who takes it may wait
+// for a disk. That the peer is not heard meanwhile is not its fault.
+func (h *fsmHandler) handOver(takers []func()) {
+	h.holdTimer.stop()
+	for _, take := range takers {
+		take()
+	}
+	h.holdTimer.restart()
 }

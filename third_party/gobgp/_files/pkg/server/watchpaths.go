@@ -30,8 +30,8 @@ type Watched struct {
 
 // WatchPaths watches sessions, End-of-RIBs and, with best, best paths: the complete new set each
 // time those of a prefix change. next blocks, has one caller, and returns nil after ctx. GoBGP does
-// not wait for it: a later set of a prefix replaces an unread one. While next waits, GoBGP itself
-// calls take, if not nil, with what a small UPDATE has brought that came alone.
+// not wait for it: a later set of a prefix replaces an unread one. While next waits, who has read a
+// small UPDATE that came alone calls take, if not nil, with what that has brought.
 func (s *BgpServer) WatchPaths(
 	best bool, take func([]Watched),
 ) (next func(context.Context) []Watched) {
@@ -50,6 +50,7 @@ func (s *BgpServer) WatchPaths(
 			w.filters[k] = func(ev watchEvent) bool { q.note(ev); return false }
 			s.watcherMap[k] = append(s.watcherMap[k], w)
 		}
+		s.takers = append(s.takers, q.handOver)
 		return nil
 	}, false)
 	return q.next
@@ -137,11 +138,8 @@ func (q *watchQueue) piece() []Watched {
 	return q.out.all[from:q.given]
 }
 
-// handOver is noted when a small UPDATE that came alone has been handled. No event of it has woken
-// the caller.
-type handOver struct{}
-
-// handOver has what is queued taken at once if the caller of next waits.
+// handOver has what is queued taken at once if the caller of next waits. It is called when a small
+// UPDATE that came alone has been handled: no event of it has woken the caller.
 func (q *watchQueue) handOver() {
 	if q.take == nil || !q.turn.TryLock() {
 		q.wakeCaller()
@@ -249,10 +247,6 @@ func (s *BgpServer) notifyWatches(ev watchEvent) {
 
 // note is called in GoBGP's goroutine.
 func (q *watchQueue) note(ev watchEvent) {
-	if _, ok := ev.(handOver); ok {
-		q.handOver()
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
