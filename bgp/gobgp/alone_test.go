@@ -90,35 +90,46 @@ func (s *slowReader) Learned(p netip.Prefix, paths []bgp.Path) {
 	s.Sink.Learned(p, paths)
 }
 
-// The Sink may wait for a disk. GoBGP answers meanwhile, and the peer that is not read keeps its
-// session.
-func TestUpdateAloneWaitsInTheSink(t *testing.T) {
-	const peer, hold = "127.0.0.186", 3
-	sink := slowReader{waits: make(chan struct{}, 1), resume: make(chan struct{})}
-	n := newLabAlone(t).node(64512, func(c *Config) { sink.Sink, c.Sink = c.Sink, &sink })
+// waitInSink returns a node whose goroutine that reads from a peer waits in the Sink.
+func waitInSink(t *testing.T, peer string, hold uint16) (*node, *far, *slowReader) {
+	sink := &slowReader{waits: make(chan struct{}, 1), resume: make(chan struct{})}
+	n := newLabAlone(t).node(64512, func(c *Config) { sink.Sink, c.Sink = c.Sink, sink })
 	n.farPeer(peer, 64512)
 	set(t, n)
 	f := dialFar(t, n, peer, 64512, hold, true)
 	f.endOfRIB()
-	for i, waits := 1, false; !waits; i++ {
+	for i := 1; ; i++ {
 		f.announce("10.6.0.0/26", fmt.Sprintf("192.0.2.%d", 1+i%200))
 		select {
 		case <-sink.waits:
-			waits = true
+			return n, f, sink
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
+}
+
+// wantAnswer: GoBGP waits for nobody.
+func (n *node) wantAnswer(sink *slowReader) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), 3*time.Second)
+	defer cancel()
+	err := n.ask(ctx, func(ctx context.Context) error {
+		_, err := n.applied.server.GetBgp(ctx, &api.GetBgpRequest{})
+		return err
+	})
+	if err != nil {
+		close(sink.resume)
+		n.t.Fatal(err)
+	}
+}
+
+// The Sink may wait for a disk. GoBGP answers meanwhile, and the peer that is not read keeps its
+// session.
+func TestUpdateAloneWaitsInTheSink(t *testing.T) {
+	const peer, hold = "127.0.0.186", 3
+	n, f, sink := waitInSink(t, peer, hold)
 	for end := time.Now().Add(2 * hold * time.Second); time.Now().Before(end); {
-		ctx, cancel := context.WithTimeout(t.Context(), hold*time.Second)
-		err := n.ask(ctx, func(ctx context.Context) error {
-			_, err := n.applied.server.GetBgp(ctx, &api.GetBgpRequest{})
-			return err
-		})
-		if err != nil {
-			close(sink.resume)
-			t.Fatal(err)
-		}
-		cancel()
+		n.wantAnswer(sink)
 		n.Counters()
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -128,6 +139,19 @@ func TestUpdateAloneWaitsInTheSink(t *testing.T) {
 	if s := n.farState(peer); !s.Established || s.Flaps > 0 {
 		t.Errorf("the session: %+v", s)
 	}
+}
+
+// Nor does GoBGP wait for the goroutine of a peer that is removed meanwhile.
+func TestPeerIsRemovedWhileItWaitsInTheSink(t *testing.T) {
+	n, f, sink := waitInSink(t, "127.0.0.187", 90)
+	f.announce("10.6.0.64/26", "192.0.2.201")
+	n.plan.Peers = nil
+	set(t, n)
+	for range 10 {
+		n.wantAnswer(sink)
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(sink.resume)
 }
 
 // GoBGP waits for the goroutines of a session that it ends. One of them may have read an UPDATE and

@@ -87,11 +87,13 @@ func (s *syncer) adopt(a adoption) {
 	s.howAdopted, s.numAdopted = a.how, a.count
 	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
 	maps.Copy(changed, s.suspect)
+	anew := make(map[string]bool)
 	for name, index := range a.interfaces {
 		if index == anewIndex {
-			s.anew = union(s.anew, map[string]bool{name: true})
+			anew[name] = true
 		}
 	}
+	s.anew = union(s.anew, anew)
 	for r := range a.records {
 		var e *entry
 		switch {
@@ -180,7 +182,9 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	for _, i := range before {
 		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
 		if ok && j.Generation != i.Generation { // deleted and made again
-			anew[i.Name] = !changed[i.Name] && !s.hasMade(route.ObjectKey{Interface: i.Name})
+			if !changed[i.Name] && !s.hasMade(route.ObjectKey{Interface: i.Name}) {
+				anew[i.Name] = true
+			}
 			changed[i.Name] = true
 		}
 	}
@@ -191,11 +195,11 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
 	s.doubtOver(changed, anew)
 	if !s.adopted || s.adoptedLeft > 0 {
-		maps.DeleteFunc(anew, func(_ string, really bool) bool { return !really })
 		s.suspect, s.anew = union(s.suspect, changed), union(s.anew, anew)
 	}
 }
 
+// union adds b to a, which may be nil.
 func union(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return maps.Clone(b)
