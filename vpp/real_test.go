@@ -119,7 +119,7 @@ plugins { %[3]s plugin default { disable } plugin l3xc_plugin.so { enable }
 	exited := make(chan struct{})
 	r.exited = exited
 	go func() { r.process.Wait(); close(exited) }()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if r.conn, err = core.Connect(socketclient.NewVppClient(r.path("api.sock"))); err == nil {
 			break
 		}
