@@ -440,8 +440,19 @@ func TestPoolThatIsTooSmall(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for want, c := range map[string]Config{
-		`topology: "quorum" is not built yet, only "single"`:   {Topology: "quorum"},
-		`topology: "star" is unknown; use "single"`:            {Topology: "star"},
+		`topology: "hierarchical" is not built yet; use "single", "quorum" or "multi"`: {
+			Topology: "hierarchical",
+		},
+		`topology: "star" is unknown; use "single", "quorum" or "multi"`: {Topology: "star"},
+		`bird: with topology "quorum" no node with BIRD can be a reflector`: {
+			Topology: Quorum, Bird: true,
+		},
+		"label and zoneLabel: vpp-route-agent/reflector-group marks something else": {
+			Label: groupLabel,
+		},
+		"avoid: it depends on vpp-route-agent/reflector-number, which marks those that are chosen": {
+			Avoid: "has(" + numberLabel + ")",
+		},
 		"clusterID: 0.0.0.0 means a different ID on each BIRD": {ClusterID: "0.0.0.0"},
 		`clusterID: "::1" is not a dotted quad`:                {ClusterID: "::1"},
 		`label: "a b" is not a label`:                          {Label: "a b"},

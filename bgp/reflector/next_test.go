@@ -89,7 +89,7 @@ func TestNext(t *testing.T) {
 		n.annotations = map[string]string{roleNote: strconv.Itoa(turn)}
 	}
 	peer := func() Object {
-		value, err := newPeer(peerName, label, nil, start)
+		value, err := newPeer(peerName, "all()", labelled(label), nil, start)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +124,8 @@ func TestNext(t *testing.T) {
 		{"a configuration that is wrong", Goal{Mode: Reflectors, Config: Config{Max: 1}}, nil, nil,
 			nil, "person: configuration: max: 1 is less than min, 3"},
 		{"begin", toReflectors, nil, nil, nil, "step: create BGPPeer(" + peerName + ")"},
-		{"a topology to come", Goal{Mode: Reflectors, Config: Config{Topology: "multi"}}, nil, nil,
-			nil, `person: configuration: topology: "multi" is not built yet, only "single"`},
+		{"a topology to come", Goal{Mode: Reflectors, Config: Config{Topology: "hierarchical"}}, nil, nil,
+			nil, `person: configuration: topology: "hierarchical" is not built yet; use "single", "quorum" or "multi"`},
 		{"a node lags", toReflectors, nil, nil, func(w *World) {
 			w.Agents["b"] = Agent{
 				Status: Status{Format: StatusFormat, Version: "v1", Digest: "old"},

@@ -6,17 +6,31 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"testing"
 )
 
 // walk has random events happen until nothing more can, and says how it ended.
 func (m *model) walk(r *rand.Rand) (events int, end, wrong string) {
 	s := m.begin()
+	last, lastDead := s.latest, s.dead
+	debug := func() {
+		if s.latest != last {
+			for k, o := range s.latest.objects {
+				if last.objects[k].Revision != o.Revision {
+					fmt.Fprintf(os.Stderr, "%d: v%d %s %s\n", events, s.latest.id, k, o.Value)
+				}
+			}
+			last = s.latest
+		}
+		if s.dead != lastDead { fmt.Fprintln(os.Stderr, events, "DIES", s.dead); lastDead = s.dead }
+	}
 	for quiet := 0; ; events++ {
 		if events%len(m.names) == 0 {
 			m.forget(s)
 		}
 		did := m.randomly(s, r)
+		if os.Getenv("TRACE") != "" { debug() }
 		if quiet++; did {
 			quiet = 0
 		} else if quiet > 50 { // few events are left to happen
@@ -46,7 +60,8 @@ func (m *model) forget(s *state) {
 	}
 	maps.DeleteFunc(m.worlds, func(v *version, _ *World) bool { return !used[v] })
 	clear(m.ended)
-	clear(m.without)
+	clear(m.supposed)
+	clear(m.left)
 	clear(m.snapshots)
 	clear(m.decisions)
 }
@@ -100,14 +115,22 @@ var (
 func TestRandomWalks(t *testing.T) {
 	type walks struct {
 		nodes, walks int
+		config       Config
 		birds        bool
 	}
-	cases := []walks{{5, 50, false}, {100, 1, false}, {6, 50, true}}
+	small := Config{Min: 2, Max: 3}
+	quorum := Config{Topology: Quorum, Min: 4, Max: 5}
+	multi := Config{Topology: Multi, Min: 4, Max: 5}
+	cases := []walks{
+		{5, 50, small, false}, {100, 1, small, false}, {6, 50, small, true},
+		{8, 10, quorum, false}, {8, 10, quorum, true}, {8, 10, multi, false}, {8, 10, multi, true},
+	}
 	if *walkNodes > 0 {
-		cases = append(cases, walks{*walkNodes, 1, false})
+		cases = []walks{{*walkNodes, 1, small, false}, {*walkNodes, 1, quorum, false},
+			{*walkNodes, 1, multi, false}}
 	}
 	for _, tc := range cases {
-		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.nodes, " nodes, ", cmp.Or(tc.config.Topology, Single)), func(t *testing.T) {
 			t.Parallel()
 			seed := cmp.Or(*walkSeed, rand.Uint64())
 			t.Logf("seed %d", seed)
@@ -117,14 +140,14 @@ func TestRandomWalks(t *testing.T) {
 				kinds := map[string]string{}
 				for i := range tc.nodes {
 					n := numbered(i)
-					n.age = r.IntN(100)
+					n.age, n.zone = r.IntN(100), []string{"east", "west"}[i%2]
 					if tc.birds {
 						kinds[n.name] = []string{"none", "bird", "vpp", "bird"}[i%4]
 					}
 					nodes = append(nodes, n)
 				}
 				m := newModel(nodes, kinds, Goal{
-					Mode: Reflectors, Since: start, Config: Config{Min: 2, Max: 3},
+					Mode: Reflectors, Since: start, Config: tc.config,
 				})
 				m.faults = []string{
 					"kill", "second", "late", "annotate", "cordon", "abort", "mesh on", "router",
