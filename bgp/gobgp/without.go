@@ -15,10 +15,10 @@ import (
 	"vpp-route-agent/bgp/reflector"
 )
 
-// Without says, by family, what would change for the routes of other Calico nodes without the paths
-// of the peers in ended, and without those that the peers in unreflected have reflected. It looks
-// at all paths that were accepted and changes none.
-func (s *Speaker) Without(ctx context.Context, ended, unreflected []bgp.PeerID) (
+// Without says, by family, what would change for the routes of other Calico nodes if only the paths
+// stayed that keeps names. It looks at all paths that were accepted and changes none. keeps is
+// called in GoBGP's goroutine.
+func (s *Speaker) Without(ctx context.Context, keeps reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	s.mu.Lock()
 	v := s.view
@@ -26,24 +26,13 @@ func (s *Speaker) Without(ctx context.Context, ended, unreflected []bgp.PeerID) 
 	if v.server == nil {
 		return ipv4, ipv6, errStopped
 	}
-	roles := map[bgp.PeerID]role{}
-	set := func(peers []bgp.PeerID, change func(*role)) {
-		for _, id := range peers {
-			r := roles[id]
-			change(&r)
-			roles[id] = r
-		}
-	}
+	nodes := map[bgp.PeerID]bool{}
 	for _, p := range v.peers {
-		if p.CalicoNode != "" {
-			set([]bgp.PeerID{p.ID()}, func(r *role) { r.node = true })
-		}
+		nodes[p.ID()] = p.CalicoNode != ""
 	}
-	set(ended, func(r *role) { r.ended = true })
-	set(unreflected, func(r *role) { r.unreflected = true })
 	// GoBGP may be blocked for as long as a hold time.
 	done := make(chan [2]reflector.Change, 1)
-	go func() { done <- compare(ctx, v.server, roles) }()
+	go func() { done <- compare(ctx, v.server, nodes, keeps) }()
 	select {
 	case both := <-done:
 		return both[0], both[1], ctx.Err()
@@ -52,10 +41,10 @@ func (s *Speaker) Without(ctx context.Context, ended, unreflected []bgp.PeerID) 
 	}
 }
 
-func compare(ctx context.Context, srv *server.BgpServer, roles map[bgp.PeerID]role) (
-	both [2]reflector.Change) {
+func compare(ctx context.Context, srv *server.BgpServer, nodes map[bgp.PeerID]bool,
+	keeps reflector.Keeps) (both [2]reflector.Change) {
 	for i, address := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		c := comparison{roles: roles}
+		c := comparison{nodes: nodes, keeps: keeps}
 		family := apiutil.ToRouteFamily(familyOf(address))
 		srv.KnownPaths(family, func(nlri packet.AddrPrefixInterface, all []server.KnownPath) bool {
 			c.add(nlri, all)
@@ -66,12 +55,10 @@ func compare(ctx context.Context, srv *server.BgpServer, roles map[bgp.PeerID]ro
 	return both
 }
 
-// role is what a question says of a peer, and whether it is a Calico node.
-type role struct{ node, ended, unreflected bool }
-
 // comparison adds up what would change.
 type comparison struct {
-	roles  map[bgp.PeerID]role
+	nodes  map[bgp.PeerID]bool // the peers that are Calico nodes
+	keeps  reflector.Keeps
 	change reflector.Change
 	single netip.Prefix // the first that would have one copy
 
@@ -105,11 +92,10 @@ func (c *comparison) add(nlri packet.AddrPrefixInterface, all []server.KnownPath
 		if w.Withdrawn || err != nil {
 			continue
 		}
-		r := c.roles[path.Peer]
-		ofNode = ofNode || r.node
+		ofNode = ofNode || c.nodes[path.Peer]
 		c.now = append(c.now, known{k, path})
 		// What graceful restart keeps may be gone in a moment.
-		if path.Stale || r.ended || r.unreflected && k.Reflected() {
+		if path.Stale || !c.keeps(path.Peer, k.Originator(), path.NextHop) {
 			continue
 		}
 		if !slices.ContainsFunc(c.then, func(o known) bool { return o.Peer == path.Peer }) {

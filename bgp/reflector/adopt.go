@@ -76,6 +76,9 @@ func (a *adopter) obstacle(format string, args ...any) {
 
 // checkGoal: nothing else is under way, and everything can be read.
 func (a *adopter) checkGoal() {
+	if a.Topology != Single {
+		a.obstacle("topology: %q adopts no reflectors, only %q does", a.Topology, Single)
+	}
 	if a.Locked() {
 		a.obstacle("ClusterInformation(default): datastoreReady is false")
 	}
@@ -251,7 +254,7 @@ func (a *adopter) write() {
 		change(confKey, "annotation "+meshNote+", what the mesh comes back with", conf, err)
 	}
 	if a.objects[peerKey].Revision == 0 {
-		value, err := newPeer(peerName, a.Label, conf, a.Now)
+		value, err := newPeer(peerName, a.peering(), labelled(a.Label), conf, a.Now)
 		change(peerKey, "created", value, err)
 	}
 	for _, name := range a.BGPPeers {

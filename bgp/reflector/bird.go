@@ -171,15 +171,17 @@ func (d *decider) birdDown(node string) string {
 // birdAnswers are what a node with BIRD would answer to q, by what its calico-node has answered.
 func (w *World) birdAnswers(node string, q Question) (all []Change) {
 	about := asksBird{node, q}
-	left, ok := w.without[about]
+	left, ok := w.left[about]
 	if !ok {
-		ended, unreflected := q.Without(node, w.snapshot)
-		left = [2]map[netip.Addr]bool{addressesOf(ended), addressesOf(unreflected)}
-		w.without[about] = left
+		if w.supposed[q] == nil {
+			w.supposed[q] = q.suppose(w.snapshot)
+		}
+		left = w.supposed[q].left(node)
+		w.left[about] = left
 	}
 	answers, _ := w.heard(node)
 	for _, s := range answers {
-		all = append(all, w.birdChange(s, left[0], left[1]))
+		all = append(all, w.birdChange(s, left))
 	}
 	return all
 }
@@ -190,17 +192,9 @@ type asksBird struct {
 	Question
 }
 
-func addressesOf(peers []bgp.PeerID) map[netip.Addr]bool {
-	all := map[netip.Addr]bool{}
-	for _, p := range peers {
-		all[p.Address] = true
-	}
-	return all
-}
-
-// birdChange is what would become of the routes that have come from Calico nodes. Of an
-// unreflecting peer only its own routes remain: those by the gateway to itself.
-func (w *World) birdChange(s calico.NodeStatus, ended, unreflected map[netip.Addr]bool) Change {
+// birdChange is what would become of the routes that have come from Calico nodes. The gateway says
+// whether one was reflected, and for whom.
+func (w *World) birdChange(s calico.NodeStatus, left Left) Change {
 	type way struct{ gateway, device string }
 	type prefix struct {
 		now, then way
@@ -220,8 +214,8 @@ func (w *World) birdChange(s calico.NodeStatus, ended, unreflected map[netip.Add
 	c := Change{}
 	for _, r := range s.Routes {
 		p := all[r.Prefix]
-		if p == nil || !w.isCalicoNode(r.Peer) || ended[r.Peer] ||
-			unreflected[r.Peer] && w.isReflected(r) {
+		if p == nil || !w.isCalicoNode(r.Peer) ||
+			!left.Keeps(bgp.PeerID{Address: r.Peer}, w.originator(r), netip.Addr{}) {
 			continue
 		}
 		p.copies[r.Peer] = true
@@ -248,10 +242,12 @@ func (w *World) birdChange(s calico.NodeStatus, ended, unreflected map[netip.Add
 	return c
 }
 
-// isReflected reports a route that another Calico node announces than the one who has sent it. One
-// by a gateway that is no Calico node may be the sender's own.
-func (w *World) isReflected(r calico.NodeStatusRoute) bool {
+// originator is the gateway of a route that another Calico node announces than the one who has sent
+// it, else zero. One by a gateway that is no Calico node may be the sender's own.
+func (w *World) originator(r calico.NodeStatusRoute) netip.Addr {
 	gateway, err := netip.ParseAddr(r.Gateway)
-	return err == nil && w.isCalicoNode(gateway) &&
-		w.addresses[gateway] != w.addresses[r.Peer]
+	if err != nil || !w.isCalicoNode(gateway) || w.addresses[gateway] == w.addresses[r.Peer] {
+		return netip.Addr{}
+	}
+	return gateway
 }

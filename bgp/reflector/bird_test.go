@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 )
 
@@ -49,14 +50,16 @@ func TestBirdChange(t *testing.T) {
 			})
 			seen[prefix] = true
 		}
-		set := func(peers string) map[netip.Addr]bool {
-			all := map[netip.Addr]bool{}
-			for _, p := range strings.Fields(peers) {
-				all[netip.MustParseAddr("10.0.0."+p)] = true
+		left := Left{peers: map[bgp.PeerID]peerLeft{}}
+		for _, l := range []struct {
+			peers string
+			left  peerLeft
+		}{{tc.unreflected, peerLeft{}}, {tc.ended, peerLeft{ended: true}}} {
+			for _, p := range strings.Fields(l.peers) {
+				left.peers[bgp.PeerID{Address: netip.MustParseAddr("10.0.0." + p)}] = l.left
 			}
-			return all
 		}
-		c := w.birdChange(s, set(tc.ended), set(tc.unreflected))
+		c := w.birdChange(s, left)
 		got := fmt.Sprintf("%d stay, %d changed, %d copies", c.Prefixes, c.Changed, c.FewestCopies)
 		for _, e := range c.Examples {
 			what := "changed "

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -16,13 +17,23 @@ import (
 // Topology says which clients peer with which reflectors.
 type Topology string
 
-// Single: one cluster ID, and every client peers with every reflector.
-const Single Topology = "single"
+const (
+	// Single: one cluster ID, and every client peers with every reflector.
+	Single Topology = "single"
+	// Quorum: one cluster ID, and every client peers with so many reflectors that any two clients
+	// have two in common.
+	Quorum Topology = "quorum"
+	// Multi: a cluster ID each, and every client peers with three: one in its zone, one in another,
+	// and any.
+	Multi Topology = "multi"
+)
 
 // Config says how reflectors are chosen. The zero Config has every default.
 type Config struct {
-	Topology  Topology `json:"topology,omitempty"`  // default: Single
-	ClusterID string   `json:"clusterID,omitempty"` // default: 224.0.0.1
+	Topology Topology `json:"topology,omitempty"` // default: Single
+	// ClusterID (default: 224.0.0.1) is that of all reflectors. With Multi it is the first's; the
+	// others have those that follow it.
+	ClusterID string `json:"clusterID,omitempty"`
 	// Label marks reflectors, with the value "true"; default: vpp-route-agent/route-reflector.
 	Label string `json:"label,omitempty"`
 	// ZoneLabel is the label with a node's zone; default: topology.kubernetes.io/zone.
@@ -84,7 +95,7 @@ func (c Config) parse() (rules, error) {
 	}
 	switch c.Topology {
 	case Single:
-	case "quorum", "multi", "hierarchical":
+	case Quorum, Multi, "hierarchical":
 		bad(true, "topology: %q is not built yet, only %q", c.Topology, Single)
 	default:
 		bad(true, "topology: %q is unknown; use %q", c.Topology, Single)
@@ -97,6 +108,10 @@ func (c Config) parse() (rules, error) {
 		bad(!isLabelKey(l[1]), "%s: %.64q is not a label", l[0], l[1])
 	}
 	bad(c.Label == c.ZoneLabel, "label: %s is the zone's label, too", c.Label)
+	for _, own := range []string{numberLabel, groupLabel} {
+		bad(c.Label == own || c.ZoneLabel == own, "label and zoneLabel: %s marks something else",
+			own)
+	}
 	bad(c.Ratio < 0 || c.Ratio > 1 || math.IsNaN(c.Ratio), "ratio: %v is not within 0 and 1",
 		c.Ratio)
 	bad(c.Min < 1, "min: %d is less than 1", c.Min)
@@ -117,8 +132,10 @@ func (c Config) parse() (rules, error) {
 		if s.text != "" {
 			*s.into, err = selector.Parse(s.text)
 			bad(err != nil, "%s: %v", s.field, err)
-			bad(s.into.Names(c.Label), "%s: it depends on %s, which marks those that are chosen",
-				s.field, c.Label)
+			for _, label := range []string{c.Label, numberLabel, groupLabel} {
+				bad(s.into.Names(label), "%s: it depends on %s, which marks those that are chosen",
+					s.field, label)
+			}
 		}
 	}
 	return r, errors.Join(errs...)
@@ -178,4 +195,35 @@ func (r rules) countFor(n int) int {
 		wanted += n / 100
 	}
 	return min(max(wanted, r.Min), r.Max)
+}
+
+// perNode is with how many of some reflectors a client peers.
+func (r rules) perNode(reflectors int) int {
+	switch r.Topology {
+	case Quorum:
+		// 2m - n >= 2: any two clients have two in common, so that one may die.
+		return min(reflectors, (reflectors+3)/2)
+	case Multi:
+		return min(reflectors, minReflectors)
+	}
+	return reflectors
+}
+
+// clusterIDOf is that of the reflector with a number, from 1.
+func (r rules) clusterIDOf(number int) string {
+	id, err := netip.ParseAddr(r.ClusterID)
+	if r.Topology != Multi || err != nil || !id.Is4() {
+		return r.ClusterID
+	}
+	b := id.As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(number-1))
+	return netip.AddrFrom4(b).String()
+}
+
+// peering is the nodeSelector of our BGPPeer: of the nodes that peer with every reflector.
+func (r rules) peering() string {
+	if r.Topology == Single {
+		return "all()"
+	}
+	return "!has(" + groupLabel + ")"
 }

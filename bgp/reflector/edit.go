@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/calico"
@@ -27,8 +28,18 @@ const (
 	roleNote = "vpp-route-agent/reflector"
 	// cordonNote keeps a Node from being a reflector; its value says why.
 	cordonNote = "vpp-route-agent/reflector-cordon"
+	// groupNote is on the BGPPeer of a group, and holds what group has in JSON.
+	groupNote = groupLabel
 	// meshNote is on the BGPConfiguration while we have the mesh turned off, and holds its fields.
 	meshNote = "vpp-route-agent/mesh"
+)
+
+// Labels of topologies in which not every client peers with every reflector.
+const (
+	// numberLabel is on each Node of a reflector, with its turn.
+	numberLabel = "vpp-route-agent/reflector-number"
+	// groupLabel is on each Node of a client that peers with the reflectors of a group alone.
+	groupLabel = "vpp-route-agent/reflector-group"
 )
 
 // meshBefore is the value of meshNote: the flag, and what Calico refuses while the mesh is off.
@@ -115,11 +126,14 @@ func setAt(object json.RawMessage, v any, path []string) (json.RawMessage, error
 
 // setReflector makes a Node a reflector. Label and cluster ID come in one write: a node that saw
 // the ID alone would have no session with it.
-func setReflector(node []byte, label, clusterID string, turn int) ([]byte, error) {
+func setReflector(node []byte, r rules, turn int) ([]byte, error) {
 	e := edit{value: node}
-	e.set("true", "metadata", "labels", label)
+	e.set("true", "metadata", "labels", r.Label)
+	if r.Topology != Single {
+		e.set(strconv.Itoa(turn), "metadata", "labels", numberLabel)
+	}
 	e.set(strconv.Itoa(turn), "metadata", "annotations", roleNote)
-	e.set(clusterID, "spec", "bgp", "routeReflectorClusterID")
+	e.set(r.clusterIDOf(turn), "spec", "bgp", "routeReflectorClusterID")
 	return e.value, e.err
 }
 
@@ -127,6 +141,7 @@ func setReflector(node []byte, label, clusterID string, turn int) ([]byte, error
 func unsetReflector(node []byte, label, reason string) ([]byte, error) {
 	e := edit{value: node}
 	e.remove("metadata", "labels", label)
+	e.remove("metadata", "labels", numberLabel)
 	e.remove("metadata", "annotations", roleNote)
 	e.remove("metadata", "annotations", adoptedNote)
 	e.remove("spec", "bgp", "routeReflectorClusterID")
@@ -189,20 +204,47 @@ func meshOn(conf []byte) ([]byte, error) {
 	return e.value, e.err
 }
 
-// newPeer returns the BGPPeer that gives every node a session with each reflector. Password and
+// setGroup puts a Node into a group; "" takes it out.
+func setGroup(node []byte, group string) ([]byte, error) {
+	e := edit{value: node}
+	if group == "" {
+		e.remove("metadata", "labels", groupLabel)
+	} else {
+		e.set(group, "metadata", "labels", groupLabel)
+	}
+	return e.value, e.err
+}
+
+// newPeer returns a BGPPeer that gives some nodes sessions with some reflectors. Password and
 // restart time are the mesh's: otherwise the session would be reset when its role changes.
-func newPeer(name, label string, conf []byte, now time.Time) ([]byte, error) {
+func newPeer(name, nodes, reflectors string, conf []byte, now time.Time) ([]byte, error) {
 	mesh, err := meshSettings(conf)
 	e := edit{value: created(calico.KindBGPPeer, name, now), err: err}
 	e.set(stamp(now), "metadata", "annotations", roleNote)
-	e.set("all()", "spec", "nodeSelector")
-	e.set(fmt.Sprintf("%s == 'true'", label), "spec", "peerSelector")
+	e.set(nodes, "spec", "nodeSelector")
+	e.set(reflectors, "spec", "peerSelector")
 	if mesh.Password != nil {
 		e.set(mesh.Password, "spec", "password")
 	}
 	if mesh.RestartTime != nil {
 		e.set(mesh.RestartTime, "spec", "maxRestartTime")
 	}
+	return e.value, e.err
+}
+
+// labelled selects the reflectors.
+func labelled(label string) string { return fmt.Sprintf("%s == 'true'", label) }
+
+// ofNumbers selects the reflectors with some numbers, separated by commas.
+func ofNumbers(numbers string) string {
+	return fmt.Sprintf("%s in { '%s' }", numberLabel, strings.ReplaceAll(numbers, ",", "', '"))
+}
+
+// setNumbers gives the BGPPeer of a group other reflectors.
+func setNumbers(peer []byte, g group) ([]byte, error) {
+	e := edit{value: peer}
+	e.set(string(encode(g)), "metadata", "annotations", groupNote)
+	e.set(ofNumbers(g.Reflectors), "spec", "peerSelector")
 	return e.value, e.err
 }
 

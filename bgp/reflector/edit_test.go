@@ -33,7 +33,7 @@ func same(t interface{ Fatal(...any) }, a, b []byte) bool {
 }
 
 func TestReflectorAndBack(t *testing.T) {
-	on, err := setReflector([]byte(storedNode), "rr/role", "224.0.0.1", 7)
+	on, err := setReflector([]byte(storedNode), rolesOf("rr/role"), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestNewPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, conf := range [][]byte{stored, off} {
-		value, err := newPeer("rrs", "rr/role", conf, start)
+		value, err := newPeer("rrs", "all()", labelled("rr/role"), conf, start)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestEditKeepsTheRest(t *testing.T) {
 		}
 		stored := []byte(`{"metadata":{"labels":{` + maps[0] + `},"annotations":{` + maps[1] +
 			`}},"spec":{"bgp":{` + maps[2] + `}},"status":` + scalar.Draw(t, "status") + `}`)
-		on, err := setReflector(stored, "rr", "224.0.0.1", 1)
+		on, err := setReflector(stored, rolesOf("rr"), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestEditKeepsTheRest(t *testing.T) {
 
 func TestEditRefusesWhatIsNoObject(t *testing.T) {
 	for _, text := range []string{`[]`, `{"metadata":7}`, `{"spec":{"bgp":"x"}}`, `{`} {
-		if got, err := setReflector([]byte(text), "rr", "224.0.0.1", 1); err == nil {
+		if got, err := setReflector([]byte(text), rolesOf("rr"), 1); err == nil {
 			t.Errorf("%s became %s", text, got)
 		}
 	}
@@ -159,4 +159,10 @@ func TestEditRefusesWhatIsNoObject(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), where) {
 		t.Errorf("%v", err)
 	}
+}
+
+// rolesOf are the rules by which reflectors have a label.
+func rolesOf(label string) rules {
+	r, _ := Config{Label: label}.parse()
+	return r
 }

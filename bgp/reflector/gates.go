@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"strings"
 )
 
 // gate is a condition for the next step. It returns nil when it is open.
@@ -141,6 +142,13 @@ func (q Question) String() string {
 		return "from reflector " + q.Cover
 	case q.Mesh:
 		return "without the mesh"
+	case q.Enter != "":
+		return "with the new reflector " + q.Enter
+	case q.Members != "":
+		return fmt.Sprintf("with %s in group %s", some(strings.Split(q.Members, ","), ", "),
+			q.Group)
+	case q.Group != "":
+		return fmt.Sprintf("with group %s at the reflectors %s", q.Group, q.Reflectors)
 	}
 	return "without reflector " + q.Leave
 }
@@ -152,7 +160,7 @@ func (q Question) String() string {
 func (d *decider) newestCovers(c Choice) gate {
 	return func() *Wait {
 		newest := d.newest(c)
-		if newest == "" {
+		if newest == "" || d.isGrouped() { // then no reflector has all clients
 			return nil
 		}
 		nodes := d.only(func(n string) bool {

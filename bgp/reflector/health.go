@@ -29,6 +29,8 @@ func (w *World) unfitHere(node string, r rules, dead map[string]bool) string {
 		return "it is cordoned: " + note
 	case w.known(node) && w.Agents[node].Status.Draining:
 		return "it is draining"
+	case w.isReflector(node) && w.bird(node) && r.Topology != Single:
+		return fmt.Sprintf("it runs BIRD, which topology %s allows for no reflector", r.Topology)
 	case w.isReflector(node):
 		if dead[node] {
 			return fmt.Sprintf("it is dead: it publishes no status, and most of its sessions have "+

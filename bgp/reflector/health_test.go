@@ -35,7 +35,7 @@ func reflected(t *testing.T, nodes, reflectors int, change func(*testNode)) *Wor
 		}
 		all = append(all, n)
 	}
-	peer, err := newPeer(peerName, testLabel, nil, start)
+	peer, err := newPeer(peerName, "all()", labelled(testLabel), nil, start)
 	if err != nil {
 		t.Fatal(err)
 	}

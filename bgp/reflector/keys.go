@@ -38,6 +38,9 @@ const (
 // MaxValue bounds a status and an answer in etcd, in bytes, however large the cluster is.
 const MaxValue = 2048
 
+// maxMembers bounds the names in a question, in bytes: an answer repeats them.
+const maxMembers = 1000
+
 // maxGoal bounds what is read of a goal, in bytes.
 const maxGoal = 64 << 10
 
@@ -72,7 +75,9 @@ var (
 	// nodeForm is the form of every Calico resource name, as far as it keeps keys apart.
 	nodeForm = regexp.MustCompile(`^[a-z0-9][-a-z0-9.]{0,252}$`)
 	wordForm = regexp.MustCompile(`^[a-z0-9]{0,64}$`)
-	idForm   = regexp.MustCompile(`^[-A-Za-z0-9._]{1,64}$`)
+	// numbersForm is that of the numbers of reflectors, and of one group.
+	numbersForm = regexp.MustCompile(`^[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}){0,99}$`)
+	idForm      = regexp.MustCompile(`^[-A-Za-z0-9._]{1,64}$`)
 )
 
 // Said is what one key of an agent says: a status or an answer.
@@ -216,25 +221,53 @@ func DecodeQuestion(value []byte) (Question, error) {
 	if err := strict(value, &a); err != nil {
 		return Question{}, err
 	}
+	if err := a.check(); err != nil {
+		return Question{}, err
+	}
+	return a.Question, nil
+}
+
+// check says what is wrong with a question that may come from anybody.
+func (q Question) check() error {
 	forms := 0
-	for _, is := range []bool{a.Cover != "", a.Mesh, a.Leave != ""} {
+	for _, is := range []bool{
+		q.Cover != "", q.Mesh, q.Leave != "", q.Enter != "", q.Group != "",
+	} {
 		if is {
 			forms++
 		}
 	}
+	node := q.Cover + q.Leave + q.Enter
 	switch {
 	case forms != 1:
-		return Question{}, errors.New("it is to have one of cover, mesh and leave")
-	case a.Label != "" && a.Leave == "":
-		return Question{}, errors.New("it has a label, which belongs to leave")
-	case a.Resets && a.Leave == "":
-		return Question{}, errors.New("it has resets, which belongs to leave")
-	case !a.Mesh && !nodeForm.MatchString(a.Cover+a.Leave):
-		return Question{}, fmt.Errorf("%.64q is no name of a node", a.Cover+a.Leave)
-	case a.Label != "" && !isLabel(a.Label):
-		return Question{}, fmt.Errorf("label: %.64q is not a label", a.Label)
+		return errors.New("it is to have one of cover, mesh, leave, enter and group")
+	case q.Label != "" && q.Leave+q.Enter == "":
+		return errors.New("it has a label, which belongs to leave and enter")
+	case q.Resets && q.Leave == "":
+		return errors.New("it has resets, which belongs to leave")
+	case (q.ClusterID != "") != (q.Enter != ""):
+		return errors.New("enter is to have a clusterID, and nothing else")
+	case !q.Mesh && q.Group == "" && !nodeForm.MatchString(node):
+		return fmt.Errorf("%.64q is no name of a node", node)
+	case q.Label != "" && !isLabel(q.Label):
+		return fmt.Errorf("label: %.64q is not a label", q.Label)
+	case q.Group == "" && q.Members+q.Reflectors == "":
+		return nil
+	case q.Group == "" || (q.Members == "") == (q.Reflectors == ""):
+		return errors.New("a group is to have either members or reflectors")
+	case !numbersForm.MatchString(q.Group) || strings.Contains(q.Group, ","):
+		return fmt.Errorf("group: %.64q is no number", q.Group)
+	case q.Members == "" && !numbersForm.MatchString(q.Reflectors):
+		return fmt.Errorf("reflectors: %.64q are no numbers", q.Reflectors)
+	case len(q.Members) > maxMembers:
+		return fmt.Errorf("members: %d bytes, more than %d", len(q.Members), maxMembers)
 	}
-	return a.Question, nil
+	for _, m := range strings.Split(q.Members, ",") {
+		if q.Members != "" && !nodeForm.MatchString(m) {
+			return fmt.Errorf("members: %.64q is no name of a node", m)
+		}
+	}
+	return nil
 }
 
 func decodeStatus(value []byte, version string) (Status, error) {

@@ -175,8 +175,8 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	for value, want := range map[string]string{
 		``:                                       "end of JSON",
 		`{"format":2,"mesh":true}`:               "format 2 is not understood",
-		`{"format":1}`:                           "one of cover, mesh and leave",
-		`{"format":1,"mesh":true,"cover":"a"}`:   "one of cover, mesh and leave",
+		`{"format":1}`:                           "one of cover, mesh, leave, enter and group",
+		`{"format":1,"mesh":true,"cover":"a"}`:   "one of cover, mesh, leave, enter and group",
 		`{"format":1,"mesh":true,"label":"a"}`:   "belongs to leave",
 		`{"format":1,"mesh":true,"resets":true}`: "resets, which belongs to leave",
 		`{"format":1,"mash":true}`:               `unknown field "mash"`,
@@ -187,6 +187,21 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	} {
 		if q, err := DecodeQuestion([]byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", value, q, err)
+		}
+	}
+	for value, want := range map[string]string{
+		`"enter":"a"`:               "enter is to have a clusterID",
+		`"group":"1"`:               "either members or reflectors",
+		`"mesh":true,"members":"a"`: "either members or reflectors",
+		`"group":"1","members":"a","reflectors":"1"`:                "members or reflectors",
+		`"group":"1,2","members":"a"`:                               "is no number",
+		`"group":"1","reflectors":"1,'a'"`:                          "are no numbers",
+		`"group":"1","members":"a,,b"`:                              "no name of a node",
+		`"group":"1","members":"` + strings.Repeat("a,", 501) + `"`: "more than 1000",
+	} {
+		q, err := DecodeQuestion([]byte(`{"format":1,` + value + `}`))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", value, q, err)
 		}
 	}
@@ -262,9 +277,13 @@ func FuzzHear(f *testing.F) {
 // nobody knows.
 func TestQuestionsOfAnyClusterAreAnswered(t *testing.T) {
 	s := &calico.Snapshot{Nodes: map[string]calico.Node{"edge-7": {Name: "edge-7"}}}
-	for _, q := range []Question{{Mesh: true}, {Leave: "no-node", Label: "l"}, {Cover: "no-node"}} {
-		if ended, unreflected := q.Without("edge-7", s); len(ended)+len(unreflected) > 0 {
-			t.Errorf("%+v: %v, %v", q, ended, unreflected)
+	for _, q := range []Question{
+		{Mesh: true}, {Leave: "no-node", Label: "l"}, {Cover: "no-node"},
+		{Enter: "no-node", Label: "l", ClusterID: "1.2.3.4"}, {Group: "1", Members: "no-node"},
+		{Group: "1", Reflectors: "1,2"},
+	} {
+		if left := q.Left("edge-7", s); len(left.peers) > 0 {
+			t.Errorf("%+v: %v", q, left.peers)
 		}
 	}
 }

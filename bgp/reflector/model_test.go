@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -80,6 +81,7 @@ type plan struct {
 // model is what does not change in a run, and what is remembered of computations.
 type model struct {
 	names      []string
+	addresses  []netip.Addr
 	index      map[string]int
 	dataplanes []string // "vpp", "none", "bird"
 	lie        string   // the gate that is left out: agents say what opens it
@@ -93,11 +95,16 @@ type model struct {
 	worlds    map[*version]*World
 	decisions map[string]Decision
 	ended     map[change]set
-	without   map[hypothesis][2]set
+	supposed  map[question]*supposed
+	left      map[hypothesis][]peerKept
 }
 
-// change is one of a node's plan; hypothesis is a question put to a node.
+// change is one of a node's plan; question is one about a snapshot, hypothesis one put to a node.
 type (
+	question struct {
+		Question
+		about *calico.Snapshot
+	}
 	change struct {
 		node          int
 		before, after *plan
@@ -113,11 +120,12 @@ func newModel(nodes []testNode, dataplanes map[string]string, goal Goal, more ..
 		index: map[string]int{}, versions: map[any]*version{}, plans: map[planKey]*plan{},
 		snapshots: map[view]*calico.Snapshot{}, worlds: map[*version]*World{},
 		decisions: map[string]Decision{}, ended: map[change]set{},
-		without: map[hypothesis][2]set{},
+		supposed: map[question]*supposed{}, left: map[hypothesis][]peerKept{},
 	}
 	objects := map[calico.Key]Object{}
 	for i, n := range nodes {
 		m.names = append(m.names, n.name)
+		m.addresses = append(m.addresses, netip.MustParsePrefix(n.v4).Addr())
 		m.index[n.name] = i
 		if kind := dataplanes[n.name]; kind != "" {
 			m.dataplanes = append(m.dataplanes, kind)
@@ -256,6 +264,8 @@ type state struct {
 	up     []set // sessions, by node; symmetric
 	direct []set // by node: whose prefix it has from that node itself
 	passed []set // which prefixes a node has from a reflector, see at; nil: none
+	// again has those that this reflector had from another one, with another cluster ID
+	again  []set
 	step   [2]pending
 	faults int // still to come
 	dead   int // the node that has died; -1: none
@@ -270,7 +280,8 @@ func (s *state) at(a, b int) int { return a*len(s.up) + b }
 // begin is a quiet cluster, a mesh unless the first version says otherwise.
 func (m *model) begin() *state {
 	n := len(m.names)
-	s := &state{latest: m.first, faults: 1, dead: -1, passed: make([]set, n*n)}
+	s := &state{latest: m.first, faults: 1, dead: -1}
+	s.passed, s.again = make([]set, n*n), make([]set, n*n)
 	for a := range n {
 		s.seen = append(s.seen, view{m.first, m.first})
 		up, direct := newSet(n), newSet(n)
@@ -319,6 +330,7 @@ func (s *state) clone() *state {
 	c := *s
 	c.seen, c.up = slices.Clone(s.seen), slices.Clone(s.up)
 	c.direct, c.passed = slices.Clone(s.direct), slices.Clone(s.passed)
+	c.again = slices.Clone(s.again)
 	c.touched = nil
 	return &c
 }
@@ -331,7 +343,7 @@ func (s *state) key(b []byte) [2]uint64 {
 			b = binary.AppendUvarint(b, uint64(v.id))
 		}
 	}
-	for _, sets := range [][]set{s.up, s.direct, s.passed} {
+	for _, sets := range [][]set{s.up, s.direct, s.passed, s.again} {
 		for _, x := range sets {
 			b = append(b, byte(len(x)))
 			for _, w := range x {
@@ -372,7 +384,7 @@ func (s *state) end(a, b int) {
 	for range 2 {
 		s.up[a] = s.up[a].without(b)
 		s.direct[a] = s.direct[a].without(b)
-		s.passed[s.at(a, b)] = nil
+		s.passed[s.at(a, b)], s.again[s.at(a, b)] = nil, nil
 		s.touched = append(s.touched, a)
 		a, b = b, a
 	}
@@ -417,25 +429,39 @@ func (m *model) connect(s *state, a, b int) bool {
 	return true
 }
 
-// exported is what a node passes on to another of what others sent it. A route that was reflected
-// once is not reflected again: all reflectors have one cluster ID (RFC 4456 §8).
-func (m *model) exported(s *state, from, to int) set {
+// exported is what a node passes on to another of what others sent it, and of what reflectors with
+// another cluster ID passed on to it; those with its own it does not reflect again (RFC 4456 §8).
+func (m *model) exported(s *state, from, to int) (once, again set) {
 	p := m.planOf(s, from)
 	if !p.policies.Reflects {
-		return nil
+		return nil, nil
 	}
-	out, some := newSet(len(s.up)), false
+	add := func(to *set, owner int) {
+		if *to == nil {
+			*to = newSet(len(s.up))
+		}
+		(*to)[owner/64] |= 1 << (owner % 64)
+	}
 	for owner := range s.up {
 		if owner != to && s.direct[from].has(owner) &&
 			!p.policies.Forbids(p.peers[owner], p.peers[to]) {
-			out[owner/64] |= 1 << (owner % 64)
-			some = true
+			add(&once, owner)
 		}
 	}
-	if !some {
-		return nil
+	own := p.snapshot.Nodes[m.names[from]].RouteReflectorClusterID
+	for b, peer := range p.peers {
+		passed := s.passed[s.at(from, b)]
+		if passed == nil || peer == nil || p.policies.Forbids(peer, p.peers[to]) ||
+			p.snapshot.Nodes[m.names[b]].RouteReflectorClusterID == own {
+			continue
+		}
+		for owner := range s.up {
+			if owner != to && passed.has(owner) && !once.has(owner) {
+				add(&again, owner)
+			}
+		}
 	}
-	return out
+	return once, again
 }
 
 // deliver has all that a node would send reach the other end.
@@ -443,14 +469,16 @@ func (m *model) deliver(s *state, from, to int) bool {
 	if !s.up[from].has(to) || m.planOf(s, from).peers[to] == nil {
 		return false
 	}
-	passed := m.exported(s, from, to)
-	if s.direct[to].has(from) == m.prefix(from) && s.passed[s.at(to, from)].equal(passed) {
+	once, again := m.exported(s, from, to)
+	at := s.at(to, from)
+	if s.direct[to].has(from) == m.prefix(from) && s.passed[at].equal(once) &&
+		s.again[at].equal(again) {
 		return false
 	}
 	if m.prefix(from) {
 		s.direct[to] = s.direct[to].with(from)
 	}
-	s.passed[s.at(to, from)] = passed
+	s.passed[at], s.again[at] = once, again
 	s.touched = append(s.touched, to)
 	return true
 }
@@ -461,9 +489,11 @@ func (m *model) missing(s *state, node int) int {
 		return -1
 	}
 	has := slices.Clone(s.direct[node])
-	for _, passed := range s.passed[s.at(node, 0):s.at(node+1, 0)] {
-		for i, word := range passed {
-			has[i] |= word
+	for _, all := range [][]set{s.passed, s.again} {
+		for _, passed := range all[s.at(node, 0):s.at(node+1, 0)] {
+			for i, word := range passed {
+				has[i] |= word
+			}
 		}
 	}
 	for p := range s.up {

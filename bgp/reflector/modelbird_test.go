@@ -42,7 +42,9 @@ func (m *model) birdRoutes(s *state, n int) []calico.NodeStatusRoute {
 	for owner := range m.names {
 		first := true
 		for b, p := range m.planOf(s, n).peers {
-			sent := b == owner && s.direct[n].has(b) || s.passed[s.at(n, b)].has(owner)
+			at := s.at(n, b)
+			sent := b == owner && s.direct[n].has(b) || s.passed[at].has(owner) ||
+				s.again[at].has(owner)
 			if p == nil || owner == n || !sent {
 				continue
 			}
@@ -69,7 +71,7 @@ func prefixOf(n int) netip.Prefix {
 }
 
 func (m *model) addressOf(n int) netip.Addr {
-	return m.world(m.first).snapshot.Nodes[m.names[n]].IPv4.Addr()
+	return m.addresses[n]
 }
 
 // birdKey appends all that bird depends on.
@@ -78,7 +80,9 @@ func (m *model) birdKey(b []byte, s *state, n int) []byte {
 		b = binary.AppendUvarint(b, uint64(v.id))
 	}
 	for other := range m.names {
-		for _, x := range []set{s.up[n], s.direct[n], s.passed[s.at(n, other)]} {
+		for _, x := range []set{
+			s.up[n], s.direct[n], s.passed[s.at(n, other)], s.again[s.at(n, other)],
+		} {
 			b = append(b, byte(len(x)))
 			for _, w := range x {
 				b = binary.AppendUvarint(b, w)

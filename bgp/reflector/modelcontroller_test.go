@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,16 +15,17 @@ import (
 func (m *model) answer(s *state, node int, q Question) Answer {
 	a := Answer{Question: q}
 	lie := q.Cover != "" && m.lie == "cover" || q.Mesh && m.lie == "mesh" ||
-		q.Leave != "" && m.lie == "leave"
+		q.Leave != "" && m.lie == "leave" || q.Enter != "" && m.lie == "enter" ||
+		q.Members != "" && m.lie == "members" || q.Reflectors != "" && m.lie == "reflectors"
 	if lie {
 		return a
 	}
-	left := m.left(node, hypothesis{q, m.planOf(s, node)})
-	ended, unreflected := left[0], left[1]
+	kept := m.kept(node, hypothesis{q, m.planOf(s, node)})
 	a.IPv4.FewestCopies = len(s.up)
 	var relays []int // which pass on what they have
 	for b := range s.up {
-		if s.passed[s.at(node, b)] != nil && !ended.has(b) && !unreflected.has(b) {
+		at := s.at(node, b)
+		if (s.passed[at] != nil || s.again[at] != nil) && kept[b].reflected != nil {
 			relays = append(relays, b)
 		}
 	}
@@ -32,11 +34,12 @@ func (m *model) answer(s *state, node int, q Question) Answer {
 			continue
 		}
 		copies := 0
-		if s.direct[node].has(p) && !ended.has(p) {
+		if s.direct[node].has(p) && !kept[p].ended {
 			copies++
 		}
 		for _, b := range relays {
-			if s.passed[s.at(node, b)].has(p) {
+			at := s.at(node, b)
+			if kept[b].reflected.has(p) && (s.passed[at].has(p) || s.again[at].has(p)) {
 				copies++
 			}
 		}
@@ -53,27 +56,40 @@ func (m *model) answer(s *state, node int, q Question) Answer {
 	return a
 }
 
-// left are the peers whose sessions would end, and those whose reflected paths would go.
-func (m *model) left(node int, h hypothesis) [2]set {
-	left, ok := m.without[h]
+// peerKept says what a node keeps of a peer's paths.
+type peerKept struct {
+	ended     bool
+	reflected set // the owners of what it has reflected; nil: none
+}
+
+func (m *model) kept(node int, h hypothesis) []peerKept {
+	kept, ok := m.left[h]
 	if ok {
-		return left
+		return kept
 	}
-	ended, unreflected := h.q.Without(m.names[node], h.plan.snapshot)
-	left = [2]set{newSet(len(m.names)), newSet(len(m.names))}
+	about := question{h.q, h.plan.snapshot}
+	if m.supposed[about] == nil {
+		m.supposed[about] = h.q.suppose(h.plan.snapshot)
+	}
+	left := m.supposed[about].left(m.names[node])
+	kept = make([]peerKept, len(m.names))
 	for b, p := range h.plan.peers {
 		if p == nil {
 			continue
 		}
-		if slices.Contains(ended, p.ID()) {
-			left[0] = left[0].with(b)
-		}
-		if slices.Contains(unreflected, p.ID()) {
-			left[1] = left[1].with(b)
+		kept[b].ended = !left.Keeps(p.ID(), netip.Addr{}, netip.Addr{})
+		for owner := range m.names {
+			if !kept[b].ended && p.Reflector &&
+				left.Keeps(p.ID(), m.addressOf(owner), netip.Addr{}) {
+				if kept[b].reflected == nil {
+					kept[b].reflected = newSet(len(m.names))
+				}
+				kept[b].reflected[owner/64] |= 1 << (owner % 64)
+			}
 		}
 	}
-	m.without[h] = left
-	return left
+	m.left[h] = kept
+	return kept
 }
 
 // decide is what a controller decides that reads etcd and asks all agents now; late: long after the
@@ -213,6 +229,9 @@ func (m *model) write(s *state, controller int) bool {
 	s.latest = m.wrote(s.latest, does, p.step.Writes, func(v *version) {
 		v.goal, v.goalRev = p.step.Goal, v.revision()
 		v.stale = other
+		if late := v.goal.Since; late.After(v.now) {
+			v.now = late // time does not go back after what was decided late
+		}
 	})
 	return true
 }

@@ -152,6 +152,9 @@ func byPerson(what string) Decision { return Decision{Wait: &Wait{What: what, Pe
 func (d *decider) toReflectors() Decision {
 	c := choose(d.World, d.rules, d.dead)
 	if d.meshIsOn() {
+		if decision, ok := d.withoutGroups(); ok { // of a way back that was given up
+			return decision
+		}
 		if reasons := d.preflight(c); len(reasons) > 0 {
 			return byPerson(some(reasons, "; "))
 		}
@@ -160,18 +163,25 @@ func (d *decider) toReflectors() Decision {
 		return d.when(d.applied, d.sessionsUp).then("create BGPPeer("+peerName+")", d.createPeer)
 	}
 	for _, r := range c.Reflectors {
-		if !d.isReflector(r.Node) {
-			return d.when(d.applied, d.newestCovers(c)).then(
-				fmt.Sprintf("make Node(%s) a reflector: %s", r.Node, r.Reason), d.enable(r.Node))
+		if d.isReflector(r.Node) {
+			continue
 		}
+		if d.groupOf(r.Node) != "" { // a reflector peers with every other
+			return d.disband([]string{r.Node})
+		}
+		return d.when(d.applied, d.newestCovers(c), d.enters(r.Node)).then(
+			fmt.Sprintf("make Node(%s) a reflector: %s", r.Node, r.Reason), d.enable(r.Node))
 	}
 	if d.meshIsOn() {
 		return d.when(d.applied, d.withoutMesh).then("turn the mesh off", d.turnMeshOff)
 	}
+	if decision, ok := d.toGroups(c); ok {
+		return decision
+	}
 	for _, r := range d.ours() {
 		if !c.Has(r) {
 			reason := cmp.Or(d.unfit(r, d.rules, d.dead), "there are enough without it")
-			return d.when(d.applied, d.newestCovers(c), d.withoutReflector(r)).then(
+			return d.when(d.applied, d.whole, d.newestCovers(c), d.withoutReflector(r)).then(
 				fmt.Sprintf("Node(%s) stops being a reflector: %s", r, reason), d.disable(r, ""))
 		}
 	}
@@ -182,6 +192,9 @@ func (d *decider) toReflectors() Decision {
 // toMesh: once the mesh is on, the reflectors out one by one in the reverse order, our BGPPeer
 // deleted.
 func (d *decider) toMesh() Decision {
+	if decision, ok := d.withoutGroups(); ok {
+		return decision
+	}
 	if leaving := d.leaving(); len(leaving) > 0 {
 		leaves := leaving[0]
 		if reason := d.loss(leaves, leaving[1:]); reason != "" && !d.goal.AcceptLoss {
@@ -291,6 +304,11 @@ func (d *decider) orUndo(does string, wait *Wait) Decision {
 		reason := fmt.Sprintf("%s, for %s, before the step: %s", wait.What, d.limit, does)
 		return d.step("undo: "+reason, nil, func(g *Goal) { g.Since, g.Undo = d.Now, reason })
 	}
+	if wait.Ask != nil && wait.Ask.Enter != "" { // another one takes the role
+		reason := fmt.Sprintf("%s, for %s", wait.What, d.limit)
+		return passage{d: d}.then(fmt.Sprintf("cordon Node(%s): %s", wait.Ask.Enter, reason),
+			d.disable(wait.Ask.Enter, reason))
+	}
 	if wait.Ask == nil || wait.Ask.Cover == "" {
 		return Decision{Wait: wait}
 	}
@@ -332,7 +350,8 @@ func put(k calico.Key, value []byte, err error) ([]Write, error) {
 }
 
 func (d *decider) createPeer() ([]Write, error) {
-	value, err := newPeer(peerName, d.Label, d.objects[confKey].Value, d.Now)
+	value, err := newPeer(peerName, d.peering(), labelled(d.Label), d.objects[confKey].Value,
+		d.Now)
 	return put(peerKey, value, err)
 }
 
@@ -350,14 +369,18 @@ func (d *decider) turnMeshOn() ([]Write, error) {
 
 func (d *decider) enable(node string) func() ([]Write, error) {
 	return func() ([]Write, error) {
-		turn := 1
-		if ours := d.ours(); len(ours) > 0 {
-			turn += d.turn(ours[len(ours)-1])
-		}
 		k := nodeKey(node)
-		value, err := setReflector(d.objects[k].Value, d.Label, d.ClusterID, turn)
+		value, err := setReflector(d.objects[k].Value, d.rules, d.nextTurn())
 		return put(k, value, err)
 	}
+}
+
+func (d *decider) nextTurn() int {
+	ours := d.ours()
+	if len(ours) == 0 {
+		return 1
+	}
+	return d.turn(ours[len(ours)-1]) + 1
 }
 
 func (d *decider) disable(node, reason string) func() ([]Write, error) {

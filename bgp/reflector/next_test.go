@@ -89,7 +89,7 @@ func TestNext(t *testing.T) {
 		n.annotations = map[string]string{roleNote: strconv.Itoa(turn)}
 	}
 	peer := func() Object {
-		value, err := newPeer(peerName, label, nil, start)
+		value, err := newPeer(peerName, "all()", labelled(label), nil, start)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func (d *decider) edited() []string {
 		case !d.isOurs(name) && labelled:
 			add("Node(%s): a person gave it the label %s", name, d.Label)
 		case d.isOurs(name) && (label != "true" ||
-			n.RouteReflectorClusterID != d.ClusterID && d.oldID(name) == ""):
+			n.RouteReflectorClusterID != d.clusterIDOf(d.turn(name)) && d.oldID(name) == ""):
 			add("Node(%s): its label or cluster ID is not the configured one", name)
 		case d.isOurs(name) && d.turn(name) < 1:
 			add("Node(%s): metadata.annotations[%s] is no positive number", name, roleNote)
@@ -49,7 +49,7 @@ func (d *decider) edited() []string {
 			add("BGPPeer(%s): %s", peerName, reason)
 		}
 	}
-	return append(all, d.adoptedEdits()...)
+	return slices.Concat(all, d.groupEdits(), d.adoptedEdits())
 }
 
 // peerEdited says what a person did to our BGPPeer.
@@ -81,6 +81,9 @@ func (d *decider) ourPeer() (calico.BGPPeer, error) {
 func (d *decider) preflight(c Choice) []string {
 	if len(c.Problems) > 0 {
 		return c.Problems
+	}
+	if reasons := d.foreignRoles(); len(reasons) > 0 {
+		return reasons
 	}
 	if reason := d.lossThere(c); reason != "" && !d.goal.AcceptLoss {
 		return []string{reason}
@@ -169,7 +172,7 @@ func (d *decider) obstaclesTo(c Choice) []string {
 			continue
 		}
 		after = with(after, r.Node, func(n *calico.Node) {
-			n.RouteReflectorClusterID = d.ClusterID
+			n.RouteReflectorClusterID = d.clusterIDOf(len(on) + 1)
 			n.Labels[d.Label] = "true"
 		})
 		on = append(on, r.Node)

@@ -3,13 +3,14 @@ package reflector
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 )
 
-// Question asks agents what would change in their FIBs without some of their peers. It has one of
-// three forms: Cover, Mesh or Leave.
+// Question asks agents what would change in their FIBs with other sessions or roles. It has one of
+// five forms: Cover, Mesh, Leave, Enter, or a Group with Members or Reflectors.
 type Question struct {
 	// Cover: what if this reflector were the only Calico node to peer with? The reflector itself is
 	// asked: what if nobody reflected?
@@ -22,6 +23,14 @@ type Question struct {
 	// Resets: BIRD is at one end or the other, and resets each session of the node that leaves
 	// which turns from a BGPPeer's into one of the mesh.
 	Resets bool `json:"resets,omitempty"`
+	// Enter: what if this node were a reflector, with Label and ClusterID?
+	Enter     string `json:"enter,omitempty"`
+	ClusterID string `json:"clusterID,omitempty"`
+	// Group: what if these Members (names of nodes) were in the group as well, or if it had these
+	// Reflectors (numbers), both separated by commas?
+	Group      string `json:"group,omitempty"`
+	Members    string `json:"members,omitempty"`
+	Reflectors string `json:"reflectors,omitempty"`
 }
 
 // Answer is what an agent found; Digest is that of what it had applied then.
@@ -52,40 +61,6 @@ func (c Change) ok(copies int) bool {
 
 func (a Answer) ok(copies int) bool { return a.IPv4.ok(copies) && a.IPv6.ok(copies) }
 
-// Without applies q to the peers of node self: ended are sessions that would end, unreflected are
-// those whose peer would reflect nothing. The latter include every peer that is no reflector: one
-// that has just stopped being one may not have withdrawn its reflected routes yet.
-func (q Question) Without(self string, s *calico.Snapshot) (ended, unreflected []bgp.PeerID) {
-	before, _ := bgp.Peers(self, s)
-	if q.Cover != "" {
-		for _, p := range before {
-			switch {
-			case p.CalicoNode == "":
-			case q.Cover == self:
-				unreflected = append(unreflected, p.ID())
-			case p.CalicoNode != q.Cover:
-				ended = append(ended, p.ID())
-			}
-		}
-		return ended, unreflected
-	}
-	peers, _ := bgp.Peers(self, q.after(s))
-	after := map[bgp.PeerID]bgp.Peer{}
-	for _, p := range peers {
-		after[p.ID()] = p
-	}
-	for _, p := range before {
-		then, stays := after[p.ID()]
-		switch {
-		case !stays || Resets(p, then), q.Resets && p.Scope != then.Scope:
-			ended = append(ended, p.ID())
-		case p.CalicoNode != "" && !then.Reflector:
-			unreflected = append(unreflected, p.ID())
-		}
-	}
-	return ended, unreflected
-}
-
 // Resets reports whether an agent resets the session when its peer changes so. What changes with a
 // role, it changes while the session is up.
 func Resets(before, after bgp.Peer) bool {
@@ -103,6 +78,30 @@ func (q Question) after(s *calico.Snapshot) *calico.Snapshot {
 		maps.Copy(after.BGPConfigurations, s.BGPConfigurations)
 		after.BGPConfigurations["default"] = conf
 		return &after
+	}
+	switch {
+	case q.Reflectors != "":
+		after, name := *s, groupPeer(q.Group)
+		p, ok := s.BGPPeers[name]
+		if !ok {
+			return s
+		}
+		after.BGPPeers = maps.Clone(s.BGPPeers)
+		p.PeerSelector = ofNumbers(q.Reflectors)
+		after.BGPPeers[name] = p
+		return &after
+	case q.Group != "":
+		after := s
+		for _, name := range strings.Split(q.Members, ",") {
+			after = with(after, name, func(n *calico.Node) { n.Labels[groupLabel] = q.Group })
+		}
+		return after
+	case q.Enter != "":
+		return with(s, q.Enter, func(n *calico.Node) {
+			n.RouteReflectorClusterID = q.ClusterID
+			n.Labels[q.Label] = "true"
+			delete(n.Labels, groupLabel)
+		})
 	}
 	return with(s, q.Leave, func(n *calico.Node) {
 		n.RouteReflectorClusterID = ""

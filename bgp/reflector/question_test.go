@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"vpp-route-agent/bgp"
@@ -20,19 +21,17 @@ func TestWhatEndsWhenAReflectorLeaves(t *testing.T) {
 		}
 		nodes = append(nodes, n)
 	}
-	value, err := newPeer(peerName, label, nil, start)
+	value, err := newPeer(peerName, "all()", labelled(label), nil, start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := Read(append(objectsOf(nodes), Object{peerKey, value, 8})).snapshot
 	ended := func(self string, resets bool) (nodes []string) {
-		ids, _ := Question{Leave: "b", Label: label, Resets: resets}.Without(self, s)
+		left := Question{Leave: "b", Label: label, Resets: resets}.Left(self, s)
 		peers, _ := bgp.Peers(self, s)
 		for _, p := range peers {
-			for _, id := range ids {
-				if p.ID() == id {
-					nodes = append(nodes, p.CalicoNode)
-				}
+			if !left.Keeps(p.ID(), netip.Addr{}, p.Address) {
+				nodes = append(nodes, p.CalicoNode)
 			}
 		}
 		return nodes

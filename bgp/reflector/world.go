@@ -52,8 +52,9 @@ type World struct {
 	digests   map[string]string     // by node
 	resources []byte
 	obstacles map[string][]string // by the names of the chosen
-	// the addresses of what ends, and of what does not reflect
-	without map[asksBird][2]map[netip.Addr]bool
+	// what questions suppose, and what nodes with BIRD would keep
+	supposed map[Question]*supposed
+	left     map[asksBird]Left
 }
 
 // metadata is the part of an object's metadata that decisions need.
@@ -132,7 +133,7 @@ func Read(objects []Object) *World {
 		Agents: map[string]Agent{}, objects: map[calico.Key]Object{},
 		metadata: map[calico.Key]metadata{}, peers: map[string][]bgp.Peer{},
 		digests: map[string]string{}, obstacles: map[string][]string{},
-		without: map[asksBird][2]map[netip.Addr]bool{},
+		supposed: map[Question]*supposed{}, left: map[asksBird]Left{},
 	}
 	store := calico.NewStore("")
 	for _, o := range objects {

@@ -147,15 +147,24 @@ func (s *speaker) Announced() []bgp.Announcement {
 	return s.plan.Announcements
 }
 
-// Without has one prefix missing for each peer that it is asked about.
-func (s *speaker) Without(_ context.Context, ended, unreflected []bgp.PeerID) (
+// Without has one prefix missing for each peer whose paths do not stay, of IPv4 those of its own,
+// of IPv6 those that it has reflected.
+func (s *speaker) Without(_ context.Context, keeps reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {
 		return ipv4, ipv6, s.refuse
 	}
-	return reflector.Change{Missing: len(ended)}, reflector.Change{Missing: len(unreflected)}, nil
+	for _, p := range s.plan.Peers {
+		switch {
+		case !keeps(p.ID(), netip.Addr{}, p.Address):
+			ipv4.Missing++
+		case !keeps(p.ID(), netip.MustParseAddr("192.0.2.99"), netip.Addr{}):
+			ipv6.Missing++
+		}
+	}
+	return ipv4, ipv6, nil
 }
 
 func (s *speaker) Stop(context.Context) error {

@@ -100,8 +100,8 @@ func (a *Agent) Answer(ctx context.Context, q reflector.Question) (reflector.Ans
 		if by.snapshot == nil {
 			return reflector.Answer{}, errors.New("the speaker has taken no plan yet")
 		}
-		ended, unreflected := q.Without(a.cfg.Node, by.snapshot)
-		ipv4, ipv6, err := a.cfg.Speaker.Without(ctx, ended, unreflected)
+		left := q.Left(a.cfg.Node, by.snapshot)
+		ipv4, ipv6, err := a.cfg.Speaker.Without(ctx, left.Keeps)
 		if err != nil {
 			return reflector.Answer{}, err
 		}

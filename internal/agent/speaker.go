@@ -19,10 +19,8 @@ type Speaker interface {
 	// NextHops are those of the Adj-RIB-In of peers whose import filters ask for interfaces.
 	NextHops() []netip.Addr
 	Peers() []bgp.PeerState
-	// Without says what would change for the routes of other nodes without the paths of some peers,
-	// and without those that others have reflected.
-	Without(ctx context.Context, ended, unreflected []bgp.PeerID) (
-		ipv4, ipv6 reflector.Change, err error)
+	// Without says what would change for the routes of other nodes if only some paths stayed.
+	Without(ctx context.Context, keeps reflector.Keeps) (ipv4, ipv6 reflector.Change, err error)
 	Counters() bgp.Counters
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
@@ -40,7 +38,7 @@ func (noSpeaker) Peers() []bgp.PeerState                             { return ni
 func (noSpeaker) Counters() bgp.Counters                             { return bgp.Counters{} }
 func (noSpeaker) Announced() []bgp.Announcement                      { return nil }
 func (noSpeaker) Changed() <-chan struct{}                           { return nil }
-func (noSpeaker) Without(context.Context, []bgp.PeerID, []bgp.PeerID) (
+func (noSpeaker) Without(context.Context, reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	return ipv4, ipv6, nil
 }

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/osrg/gobgp/v3/internal/pkg/table"
@@ -24,8 +25,12 @@ func (p KnownPath) Watched() Watched {
 	return w
 }
 
-// Reflected reports whether a route reflector passed the path on (RFC 4456 §8).
-func (p KnownPath) Reflected() bool { return p.GetOriginatorID() != nil }
+// Originator is the router ID of who announced the path to a route reflector, which passed it on
+// (RFC 4456 §8); zero: it was not reflected.
+func (p KnownPath) Originator() netip.Addr {
+	id, _ := netip.AddrFromSlice(p.GetOriginatorID().To4())
+	return id
+}
 
 // AsGood reports whether multipath uses p beside best.
 func (p KnownPath) AsGood(best KnownPath) bool { return best.Compare(p.Path) == 0 }
