@@ -15,9 +15,9 @@ import (
 	"vpp-route-agent/bgp/reflector"
 )
 
-// Without says, by family, what would change for the routes of other Calico nodes if only some paths
-// stayed. It looks at all paths that were accepted and changes none. keeps is called in GoBGP's
-// goroutine.
+// Without says, by family, what would change for the routes of other Calico nodes if only the paths
+// stayed that keeps names. It looks at all paths that were accepted and changes none. keeps is
+// called in GoBGP's goroutine.
 func (s *Speaker) Without(ctx context.Context, keeps reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	s.mu.Lock()

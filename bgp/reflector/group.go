@@ -203,7 +203,9 @@ func (f *grouping) wanted(now []group, clients map[string]int, zones []string) [
 // choose returns the reflectors that a group shall have. Those that it has stay, as far as the
 // topology lets them.
 func (f *grouping) choose(g group) []int {
-	has := slices.DeleteFunc(g.numbers(), func(n int) bool { return !slices.Contains(f.numbers, n) })
+	has := slices.DeleteFunc(g.numbers(), func(n int) bool {
+		return !slices.Contains(f.numbers, n)
+	})
 	var chosen []int
 	pick := func(from []int) {
 		from = slices.DeleteFunc(slices.Clone(from), func(n int) bool {

@@ -199,6 +199,21 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 			t.Errorf("%s: %+v, %v", value, q, err)
 		}
 	}
+	for value, want := range map[string]string{
+		`"enter":"a"`:               "enter is to have a clusterID",
+		`"group":"1"`:               "either members or reflectors",
+		`"mesh":true,"members":"a"`: "either members or reflectors",
+		`"group":"1","members":"a","reflectors":"1"`:                "members or reflectors",
+		`"group":"1,2","members":"a"`:                               "is no number",
+		`"group":"1","reflectors":"1,'a'"`:                          "are no numbers",
+		`"group":"1","members":"a,,b"`:                              "no name of a node",
+		`"group":"1","members":"` + strings.Repeat("a,", 501) + `"`: "more than 1000",
+	} {
+		q, err := DecodeQuestion([]byte(`{"format":1,` + value + `}`))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", value, q, err)
+		}
+	}
 	for _, key := range []string{"/other", QuestionsPrefix, QuestionsPrefix + "a/b"} {
 		if id := QuestionID(key); id != "" {
 			t.Errorf("%s: id %q", key, id)

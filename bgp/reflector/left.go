@@ -103,7 +103,7 @@ func (s *supposed) left(self string) Left {
 		then, stays := after[p.ID()]
 		switch {
 		case p.CalicoNode == "" && s.q.Cover != "":
-		case s.q.Cover == p.CalicoNode:
+		case s.q.Cover != "" && s.q.Cover == p.CalicoNode:
 			l.peers[p.ID()] = peerLeft{passes: s.passedOn(self, p)}
 		case s.q.Cover != "":
 			l.peers[p.ID()] = peerLeft{ended: s.q.Cover != self}

@@ -280,7 +280,8 @@ func (s *state) at(a, b int) int { return a*len(s.up) + b }
 // begin is a quiet cluster, a mesh unless the first version says otherwise.
 func (m *model) begin() *state {
 	n := len(m.names)
-	s := &state{latest: m.first, faults: 1, dead: -1, passed: make([]set, n*n), again: make([]set, n*n)}
+	s := &state{latest: m.first, faults: 1, dead: -1}
+	s.passed, s.again = make([]set, n*n), make([]set, n*n)
 	for a := range n {
 		s.seen = append(s.seen, view{m.first, m.first})
 		up, direct := newSet(n), newSet(n)

@@ -229,6 +229,9 @@ func (m *model) write(s *state, controller int) bool {
 	s.latest = m.wrote(s.latest, does, p.step.Writes, func(v *version) {
 		v.goal, v.goalRev = p.step.Goal, v.revision()
 		v.stale = other
+		if late := v.goal.Since; late.After(v.now) {
+			v.now = late // time does not go back after what was decided late
+		}
 	})
 	return true
 }

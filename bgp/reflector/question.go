@@ -9,8 +9,8 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// Question asks agents what would change in their FIBs if other sessions were there, or other
-// roles. It has one of five forms: Cover, Mesh, Leave, Enter, or a Group with Members or Reflectors.
+// Question asks agents what would change in their FIBs with other sessions or roles. It has one of
+// five forms: Cover, Mesh, Leave, Enter, or a Group with Members or Reflectors.
 type Question struct {
 	// Cover: what if this reflector were the only Calico node to peer with? The reflector itself is
 	// asked: what if nobody reflected?

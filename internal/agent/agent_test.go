@@ -160,7 +160,7 @@ func (s *speaker) Without(_ context.Context, keeps reflector.Keeps) (
 		switch {
 		case !keeps(p.ID(), netip.Addr{}, p.Address):
 			ipv4.Missing++
-		case !keeps(p.ID(), netip.MustParseAddr("192.0.2.99"), p.Address):
+		case !keeps(p.ID(), netip.MustParseAddr("192.0.2.99"), netip.Addr{}):
 			ipv6.Missing++
 		}
 	}
