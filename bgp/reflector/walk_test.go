@@ -6,31 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
+	"strings"
 	"testing"
 )
 
 // walk has random events happen until nothing more can, and says how it ended.
 func (m *model) walk(r *rand.Rand) (events int, end, wrong string) {
 	s := m.begin()
-	last, lastDead := s.latest, s.dead
-	debug := func() {
-		if s.latest != last {
-			for k, o := range s.latest.objects {
-				if last.objects[k].Revision != o.Revision {
-					fmt.Fprintf(os.Stderr, "%d: v%d %s %s\n", events, s.latest.id, k, o.Value)
-				}
-			}
-			last = s.latest
-		}
-		if s.dead != lastDead { fmt.Fprintln(os.Stderr, events, "DIES", s.dead); lastDead = s.dead }
-	}
 	for quiet := 0; ; events++ {
 		if events%len(m.names) == 0 {
 			m.forget(s)
 		}
 		did := m.randomly(s, r)
-		if os.Getenv("TRACE") != "" { debug() }
 		if quiet++; did {
 			quiet = 0
 		} else if quiet > 50 { // few events are left to happen
@@ -111,6 +98,12 @@ var (
 	walkSeed  = flag.Uint64("seed", 0, "of the walks; 0: a new one each time")
 )
 
+// At most five reflectors: fewer would all be in every group.
+var (
+	fiveOfQuorum = Config{Topology: Quorum, Min: 4, Max: 5}
+	fiveOfMulti  = Config{Topology: Multi, Min: 4, Max: 5}
+)
+
 // TestRandomWalks: more nodes and all faults, in random orders, without and with BIRD. The seed is
 // new in each run, so that few walks see many orders in time.
 func TestRandomWalks(t *testing.T) {
@@ -120,40 +113,24 @@ func TestRandomWalks(t *testing.T) {
 		birds        bool
 	}
 	small := Config{Min: 2, Max: 3}
-	quorum := Config{Topology: Quorum, Min: 4, Max: 5}
-	multi := Config{Topology: Multi, Min: 4, Max: 5}
 	cases := []walks{
 		{5, 20, small, false}, {40, 1, small, false}, {6, 20, small, true},
-		{8, 10, quorum, false}, {8, 10, quorum, true}, {8, 10, multi, false}, {8, 10, multi, true},
+		{8, 4, fiveOfQuorum, false}, {8, 4, fiveOfQuorum, true},
+		{8, 4, fiveOfMulti, false}, {8, 4, fiveOfMulti, true},
 	}
 	if *walkNodes > 0 {
-		cases = []walks{{*walkNodes, 1, small, false}, {*walkNodes, 1, quorum, false},
-			{*walkNodes, 1, multi, false}}
+		cases = []walks{{*walkNodes, 1, small, false}, {*walkNodes, 1, fiveOfQuorum, false},
+			{*walkNodes, 1, fiveOfMulti, false}}
 	}
 	for _, tc := range cases {
-		t.Run(fmt.Sprint(tc.nodes, " nodes, ", cmp.Or(tc.config.Topology, Single)), func(t *testing.T) {
+		name := fmt.Sprint(tc.nodes, " nodes, ", cmp.Or(tc.config.Topology, Single))
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seed := cmp.Or(*walkSeed, rand.Uint64())
 			t.Logf("seed %d", seed)
 			for i := range tc.walks {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))
-				var nodes []testNode
-				kinds := map[string]string{}
-				for i := range tc.nodes {
-					n := numbered(i)
-					n.age, n.zone = r.IntN(100), []string{"east", "west"}[i%2]
-					if tc.birds {
-						kinds[n.name] = []string{"none", "bird", "vpp", "bird"}[i%4]
-					}
-					nodes = append(nodes, n)
-				}
-				m := newModel(nodes, kinds, Goal{
-					Mode: Reflectors, Since: start, Config: tc.config,
-				})
-				m.faults = []string{
-					"kill", "second", "late", "annotate", "cordon", "abort", "mesh on", "router",
-					"die",
-				}
+				m := drawModel(r, tc.nodes, tc.birds, tc.config)
 				events, end, wrong := m.walk(r)
 				if wrong != "" {
 					t.Fatalf("walk %d, after %d events: %s", i, events, wrong)
@@ -161,6 +138,55 @@ func TestRandomWalks(t *testing.T) {
 				t.Logf("walk %d: %d events, %d versions of etcd, then %s", i, events,
 					len(m.versions), end)
 			}
+		})
+	}
+}
+
+// drawModel is a cluster of two zones, with all faults.
+func drawModel(r *rand.Rand, size int, birds bool, c Config) *model {
+	var nodes []testNode
+	kinds := map[string]string{}
+	for i := range size {
+		n := numbered(i)
+		n.age, n.zone = r.IntN(100), []string{"east", "west"}[i%2]
+		if birds {
+			kinds[n.name] = []string{"none", "bird", "vpp", "bird"}[i%4]
+		}
+		nodes = append(nodes, n)
+	}
+	m := newModel(nodes, kinds, Goal{Mode: Reflectors, Since: start, Config: c})
+	m.faults = []string{
+		"kill", "second", "late", "annotate", "cordon", "abort", "mesh on", "router", "die",
+	}
+	return m
+}
+
+// TestGatesOfGroups: without each gate some walk breaks what holds with it. The first that does is
+// noted, or the test would take minutes.
+func TestGatesOfGroups(t *testing.T) {
+	for _, tc := range []struct {
+		gate   string
+		birds  bool
+		config Config
+		first  uint64
+	}{
+		{"members", false, fiveOfMulti, 142},
+		{"applied", false, fiveOfQuorum, 0},
+		{"bird applied", true, fiveOfQuorum, 80},
+		{"bird routes", true, fiveOfMulti, 33},
+	} {
+		t.Run(tc.gate, func(t *testing.T) {
+			t.Parallel()
+			for i := tc.first; i < tc.first+200; i++ {
+				r := rand.New(rand.NewPCG(1, i))
+				m := drawModel(r, 8, tc.birds, tc.config)
+				m.lie = tc.gate
+				if _, _, wrong := m.walk(r); strings.Contains(wrong, "has no route to") {
+					t.Logf("walk %d: %s", i, wrong)
+					return
+				}
+			}
+			t.Error("nothing is lost without the gate")
 		})
 	}
 }
