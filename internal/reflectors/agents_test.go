@@ -33,7 +33,8 @@ type agents struct {
 	dir     string // of etcd's data
 	nodes   []string
 	port    int
-	engines []*fib.Engine // by node
+	engines []*fib.Engine                 // by node
+	ends    map[string]context.CancelFunc // of each agent
 
 	mu     sync.Mutex // guards what follows
 	routes map[string]map[netip.Prefix][]netip.Addr
@@ -86,7 +87,8 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
 	a := &agents{t: t, etcd: e, dir: dir, nodes: nodes, port: port,
-		routes: map[string]map[netip.Prefix][]netip.Addr{}}
+		routes: map[string]map[netip.Prefix][]netip.Addr{},
+		ends:   map[string]context.CancelFunc{}}
 	t.Cleanup(func() { a.etcd.Close() })
 	a.mesh(false)
 	for i, node := range nodes {
@@ -100,6 +102,8 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 	starting.Lock()
 	defer starting.Unlock()
 	for _, node := range nodes {
+		ctx, stop := context.WithCancel(ctx)
+		a.ends[node] = stop
 		a.run(ctx, &running, node)
 		await(t, "a status of "+node, func() bool {
 			return a.said(reflector.StatusKey(node)).Status != nil
