@@ -33,7 +33,7 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 	var blocks []netip.Prefix
 	var wrong []string
 	for text := range stored.Block {
-		if cidr, err := parseNetwork(text); err != nil {
+		if cidr, err := ParseNetwork(text); err != nil {
 			wrong = append(wrong, err.Error())
 		} else {
 			blocks = append(blocks, cidr)
@@ -48,13 +48,22 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 }
 
 // Ranges returns what to read, which depends on what has been Put: Needs.Ranges and, unless all
-// blocks are read, those that affinities of this node name, and those with an address of a tunnel
-// of this node, by IPAM's handles and by the Node.
+// blocks are read, OwnBlocks.
 func (s *Store) Ranges() []Range {
 	all := s.ranges
-	if s.needs.allBlocks() {
+	if s.needs.AllBlocks() {
 		return all
 	}
+	for _, cidr := range s.OwnBlocks() {
+		key := s.needs.blocks() + blockSegments(cidr)
+		all = append(all, Range{Prefix: key, Exact: true})
+	}
+	return all
+}
+
+// OwnBlocks returns the blocks that concern this node, sorted: those that its affinities name, and
+// those with an address of a tunnel of this node, by IPAM's handles and by the Node.
+func (s *Store) OwnBlocks() []netip.Prefix {
 	wanted := map[netip.Prefix]bool{}
 	for cidr := range s.now.Affinities {
 		wanted[cidr] = true
@@ -72,9 +81,5 @@ func (s *Store) Ranges() []Range {
 			}
 		}
 	}
-	for _, cidr := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
-		key := s.needs.blocks() + blockSegments(cidr)
-		all = append(all, Range{Prefix: key, Exact: true})
-	}
-	return all
+	return slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare)
 }
