@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -35,10 +34,10 @@ type converter struct {
 
 // kind is a kind of object.
 type kind struct {
-	plural string // in URLs
-	name   string // as kubectl prints it
-	core   bool   // Kubernetes' own
-	items  func(c converter, place, name string, o object) []placed
+	plural     string // in URLs
+	name       string // as kubectl prints it
+	namespaced bool
+	items      func(c converter, place, name string, o object) []placed
 }
 
 // place is where the Store has what o stands for. It does not depend on the content.
@@ -49,21 +48,22 @@ func (k kind) place(o object) string {
 	return k.plural + "/" + o.name
 }
 
-// prefix begins all places of k.
-func (k kind) prefix() string { return k.plural + "/" }
+// title is what kubectl calls o: "IPAMBlock(10-1-0-0-26)".
+func (k kind) title(o object) string {
+	if o.namespace != "" {
+		return k.name + "(" + o.namespace + "/" + o.name + ")"
+	}
+	return k.name + "(" + o.name + ")"
+}
 
 // convert returns what o stands for, always at the same places.
 func (k kind) convert(c converter, o object) []placed {
-	name := o.name
-	if o.namespace != "" {
-		name = o.namespace + "/" + name
-	}
-	return k.items(c, k.place(o), k.name+"("+name+")", o)
+	return k.items(c, k.place(o), k.title(o), o)
 }
 
 var (
-	nodes = kind{plural: "nodes", name: "Node", core: true, items: nodeItems}
-	pods  = kind{plural: "pods", name: "Pod", core: true,
+	nodes = kind{plural: "nodes", name: "Node", items: nodeItems}
+	pods  = kind{plural: "pods", name: "Pod", namespaced: true,
 		items: func(_ converter, place, name string, o object) []placed {
 			return []placed{{place, podItem(name, o)}}
 		}}
@@ -91,11 +91,6 @@ func resource(plural string, k calico.Kind) kind {
 			item.Name = name
 			return []placed{{place, item}}
 		}}
-}
-
-// BlockName is the name that Calico gives to the IPAMBlock of a CIDR (libcalico-go lib/names).
-func BlockName(cidr netip.Prefix) string {
-	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
 }
 
 // blockItem is the item of an IPAMBlock, whose spec is what etcd has as a block.

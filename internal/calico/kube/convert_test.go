@@ -351,12 +351,6 @@ func TestIPAMBlocks(t *testing.T) {
 		`"deleted":true}}`)); got.Value != nil || got.Err != nil {
 		t.Errorf("a deleted block is %+v", got)
 	}
-	for cidr, want := range map[string]string{"10.1.0.0/26": "10-1-0-0-26",
-		"fd00:1::/122": "fd00-1---122"} {
-		if got := BlockName(pfx(cidr)); got != want {
-			t.Errorf("%s: %s", cidr, got)
-		}
-	}
 }
 
 // The other kinds look as in etcd.
@@ -389,6 +383,28 @@ func TestResources(t *testing.T) {
 		bad := one(t, tc.kind, converter{}, obj(tc.name, `{"spec":[1]}`))
 		if bad.Value != nil || bad.Err == nil || bad.Name != tc.kind.name+"("+tc.name+")" {
 			t.Errorf("%s: got %+v", tc.kind.plural, bad)
+		}
+	}
+}
+
+func TestReadObject(t *testing.T) {
+	for text, wrong := range map[string]string{
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}`:                        "",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop"}}`:      "",
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"a"}}`: "",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`: `kind "Secret" of v1 is ` +
+			`not one of Node, Pod`,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`: `Pod(a): metadata.namespace ` +
+			`is ""`,
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a/b"}}`: `Node: metadata.name ` +
+			`"a/b" is not a name`,
+		`{"apiVersion":"projectcalico.org/v3","kind":"Node"}`: "none",
+		`{"apiVersion":"apps/v1","kind":"Deployment"}`:        "none",
+		`{"kind":7}`: "none",
+	} {
+		_, is, err := ReadObject([]byte(text))
+		if is != (wrong != "none") || is && fmt.Sprint(err) != or(wrong, "<nil>") {
+			t.Errorf("%s: %t, %v", text, is, err)
 		}
 	}
 }
