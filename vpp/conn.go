@@ -427,7 +427,7 @@ type request interface {
 }
 
 // call sends reqs and waits for all replies; each is called on the reader with the request's
-// number. It returns the process id from VPP's control ping.
+// number, and not after call has returned. It returns the process id from VPP's control ping.
 func (c *conn) call(ctx context.Context, reqs []request,
 	each func(i int, id uint16, msg []byte) error) (pid uint32, err error) {
 	if len(reqs) > seqMask {
@@ -439,7 +439,14 @@ func (c *conn) call(ctx context.Context, reqs []request,
 	}
 	finished := make(chan result, 1)
 	var failed error
+	var handling sync.Mutex
+	over := false
 	number := c.open(func(seq uint32, id uint16, msg []byte) {
+		handling.Lock()
+		defer handling.Unlock()
+		if over {
+			return
+		}
 		if int(seq) < len(reqs) {
 			if err := each(int(seq), id, msg); err != nil && failed == nil {
 				failed = err
@@ -456,7 +463,12 @@ func (c *conn) call(ctx context.Context, reqs []request,
 		default:
 		}
 	})
-	defer c.forget(number)
+	defer func() {
+		c.forget(number)
+		handling.Lock()
+		over = true
+		handling.Unlock()
+	}()
 
 	var buf []byte
 	for i, req := range reqs {
@@ -495,19 +507,18 @@ func ask[R any, P interface {
 }](ctx context.Context, c *conn, req request) (R, error) {
 	var replies []R
 	err := dump(ctx, c, []request{req}, func(_ int, r P) { replies = append(replies, *r) })
+	if err == nil && len(replies) != 1 {
+		err = fmt.Errorf("VPP gave %d replies to %s", len(replies), req.GetMessageName())
+	}
 	if err != nil {
 		var none R
-		return none, err // the reader may still be in the handler
-	}
-	if len(replies) != 1 {
-		var none R
-		return none, fmt.Errorf("VPP gave %d replies to %s", len(replies), req.GetMessageName())
+		return none, err
 	}
 	return replies[0], nil
 }
 
 // dump sends requests with any number of replies of one kind, and calls each for every reply, on
-// the reader. After an error each may still run: the caller must not read what it collects.
+// the reader.
 func dump[R any, P interface {
 	*R
 	api.Message

@@ -1,13 +1,20 @@
 package vpp
 
 import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"go.fd.io/govpp/binapi/memclnt"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,6 +61,40 @@ func TestNobodyAwaitsRepliesOfAnEndedStream(t *testing.T) {
 	s.take(1000)
 	s.reply(1, s.conn.routeReplyID, reply) // out of order
 	awaits(s, 0)
+}
+
+// Who gives up a call reads what it has collected.
+func TestNoReplyIsHandledAfterItsCall(t *testing.T) {
+	near, far := net.Pipe()
+	c := newConn(near, time.Minute)
+	c.know(fuzzIDs())
+	go c.read(newReader(c))
+	defer c.close()
+	const first = 1
+	reply := make([]byte, headerLen+replyPrefix)
+	binary.BigEndian.PutUint32(reply[8:], replyPrefix)
+	binary.BigEndian.PutUint32(reply[headerLen+2:], first<<seqBits)
+
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() {
+		far.Read(make([]byte, headerLen)) // now the call is open
+		go io.Copy(io.Discard, far)
+		far.Write(slices.Concat(reply, reply))
+	}()
+	handled := 0
+	_, err := c.call(ctx, []request{&memclnt.ControlPing{}}, func(int, uint16, []byte) error {
+		giveUp()
+		time.Sleep(50 * time.Millisecond)
+		handled++
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || handled == 0 {
+		t.Errorf("%v when %d replies had been handled", err, handled)
+	}
+	was := handled
+	if time.Sleep(200 * time.Millisecond); handled != was {
+		t.Errorf("%d replies were handled later", handled-was)
+	}
 }
 
 // Without NET_ADMIN the buffer is bounded by net.core.wmem_max.

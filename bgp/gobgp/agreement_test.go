@@ -236,7 +236,7 @@ func TestAgreesWithTheEvaluator(t *testing.T) {
 func agree[V comparable](
 	t *rapid.T, what string, want map[netip.Prefix]V, got func() map[netip.Prefix]V,
 ) {
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for g := got(); !maps.Equal(g, want); g = got() {
 		if time.Now().After(deadline) {
 			text := ""

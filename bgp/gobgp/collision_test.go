@@ -45,7 +45,7 @@ func (n *node) wantState(local, state string) {
 // acceptBare waits for the node to dial.
 func acceptBare(t *testing.T, l net.Listener, id string) *bare {
 	t.Helper()
-	l.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(2 * time.Minute))
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatalf("the node did not dial: %v", err)

@@ -57,7 +57,7 @@ func TestStrangersAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		c.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%s was answered", from)
 		}

@@ -153,7 +153,7 @@ func watchPeers(t *testing.T, c api.GobgpApiClient) func() string {
 		}
 	}()
 	return func() string {
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for !strings.Contains(events.String(), "ESTABLISHED") && time.Now().Before(deadline) {
 			time.Sleep(10 * time.Millisecond)
 		}

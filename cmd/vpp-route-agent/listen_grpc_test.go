@@ -100,7 +100,7 @@ func serveGRPC(t *testing.T, c config) (address string) {
 	go func() { ended <- speaker.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	address = net.JoinHostPort("127.0.0.1", port)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp4", address); err == nil {
 			conn.Close()
 			return address

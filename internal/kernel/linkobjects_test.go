@@ -20,7 +20,7 @@ func TestLinkThatIsDownComesUp(t *testing.T) {
 		t.Errorf("eth2 is %+v, %v", o, err)
 	}
 	check(t, b.PutObject(t.Context(), up))
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		o, err := b.Object(t.Context(), up.Key())
 		list, listErr := b.listInterfaces()
 		l, _ := route.Facts{Interfaces: list}.Interface("eth2")

@@ -127,7 +127,7 @@ func (b *linuxBed) await(want ...string) {
 
 func (b *linuxBed) eventually(what string, holds func() bool, instead func() string) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("not: %s, but %s", what, instead())
 		}

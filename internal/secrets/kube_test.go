@@ -194,7 +194,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) becomes(t *testing.T, ref, want string) {
 	t.Helper()
 	name, key, _ := strings.Cut(ref, "/")
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		got, err := b.Lookup(calico.SecretKeyRef{Name: name, Key: key})
 		if problem, fails := strings.CutPrefix(want, "!"); fails && err != nil &&
@@ -210,7 +210,7 @@ func (b *bed) becomes(t *testing.T, ref, want string) {
 
 func (b *bed) watched(t *testing.T, n int) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		b.server.mu.Lock()
 		have := b.server.watches
@@ -316,7 +316,7 @@ func TestKubeTrouble(t *testing.T) {
 
 func (b *bed) logs(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(b.log.String(),
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(b.log.String(),
 		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing logged with %q:\n%s", text, b.log)

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+	"golang.org/x/crypto/bcrypt"
 	"google.golang.org/grpc"
 )
 
@@ -75,9 +76,8 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	if o.Token != "" {
 		cfg.InitialClusterToken = o.Token
 	}
-	cfg.UnsafeNoFsync = true // what it holds is not worth keeping over a crash of the machine
+	makeCheap(cfg)
 	cfg.TickMs, cfg.ElectionMs = 10, 50
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	if o.ProgressInterval != 0 {
 		cfg.WatchProgressNotifyInterval = o.ProgressInterval
 	}
@@ -94,8 +94,8 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	case e.rpc = <-rpc: // made once the server is ready
 	case err = <-server.Err():
 		err = fmt.Errorf("stopped: %w", err)
-	case <-time.After(20 * time.Second):
-		err = errors.New("not ready after 20 s")
+	case <-time.After(2 * time.Minute):
+		err = errors.New("not ready after 2 min")
 	}
 	if err != nil {
 		server.Close()
@@ -104,6 +104,15 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	}
 	e.client = v3client.New(server.Server)
 	return e, nil
+}
+
+// makeCheap saves what a server of tests need not spend. What it holds is not worth keeping over a
+// crash of the machine, and its passwords are no secrets: with the race detector one log-in costs
+// seconds else.
+func makeCheap(cfg *embed.Config) {
+	cfg.UnsafeNoFsync = true
+	cfg.BcryptCost = uint(bcrypt.MinCost)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 }
 
 // Endpoint returns the URL for clients.

@@ -43,8 +43,7 @@ func ServeMember(ctx context.Context, o MemberOptions) error {
 	if o.TokenTTL != 0 {
 		cfg.AuthTokenTTL = uint(o.TokenTTL / time.Second)
 	}
-	cfg.UnsafeNoFsync = true // what it holds is not worth keeping over a crash of the machine
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	makeCheap(cfg)
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return fmt.Errorf("etcd %s: %w", o.Name, err)

@@ -118,7 +118,7 @@ func (r *running) until(t *testing.T, what string,
 
 func (r *running) untilStatus(t *testing.T, what string, ok func(etcd.Status) bool) etcd.Status {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		st := r.Status()
 		if ok(st) {
 			return st

@@ -156,7 +156,7 @@ func TestStatesFollowEtcd(t *testing.T) {
 func readCopy(t *testing.T, dir string, suits func(k *kept) bool) {
 	t.Helper()
 	path := filepath.Join(dir, "external-etcd.json")
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		raw, err := os.ReadFile(path)
 		if err == nil {
 			k, err := decodeCopy(raw, base)

@@ -207,7 +207,7 @@ func TestLigatosConfigurator(t *testing.T) {
 	awaitDump := func(want *configurator.Config) {
 		t.Helper()
 		var dump *configurator.DumpResponse
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 			if dump, err = c.Dump(s.ctx, &configurator.DumpRequest{}); err != nil {
 				t.Fatal(err)
 			}
