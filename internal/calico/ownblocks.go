@@ -48,22 +48,13 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 }
 
 // Ranges returns what to read, which depends on what has been Put: Needs.Ranges and, unless all
-// blocks are read, OwnBlocks.
+// blocks are read, those that affinities of this node name, and those with an address of a tunnel
+// of this node, by IPAM's handles and by the Node.
 func (s *Store) Ranges() []Range {
 	all := s.ranges
-	if s.needs.AllBlocks() {
+	if s.needs.allBlocks() {
 		return all
 	}
-	for _, cidr := range s.OwnBlocks() {
-		key := s.needs.blocks() + blockSegments(cidr)
-		all = append(all, Range{Prefix: key, Exact: true})
-	}
-	return all
-}
-
-// OwnBlocks returns the blocks that concern this node, sorted: those that its affinities name, and
-// those with an address of a tunnel of this node, by IPAM's handles and by the Node.
-func (s *Store) OwnBlocks() []netip.Prefix {
 	wanted := map[netip.Prefix]bool{}
 	for cidr := range s.now.Affinities {
 		wanted[cidr] = true
@@ -81,5 +72,9 @@ func (s *Store) OwnBlocks() []netip.Prefix {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare)
+	for _, cidr := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
+		key := s.needs.blocks() + blockSegments(cidr)
+		all = append(all, Range{Prefix: key, Exact: true})
+	}
+	return all
 }
