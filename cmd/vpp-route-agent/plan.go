@@ -21,6 +21,7 @@ type planCall struct {
 	node, file, routerID string
 	prefixes             []string
 	strict, live         bool
+	usePodCIDR           bool
 	diff                 string // "", diffAgent or diffDatastore
 	agentFlags
 }
@@ -55,7 +56,9 @@ agent. Exit status with --diff: 0 nothing would change, 1 something would, 2 err
 
 The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity,
 ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as "calicoctl get KIND
--o yaml" prints them. docs/plan.md describes the JSON.`,
+-o yaml" prints them. Of a cluster that keeps Calico's data in the Kubernetes API take "kubectl get
+-o yaml" of the same, with Nodes, Pods and, for blocks, BlockAffinities and IPAMBlocks.
+docs/plan.md describes the JSON.`,
 		Example: `  vpp-route-agent plan --node edge-7 -f resources.yaml
   vpp-route-agent plan --node edge-7 -f resources.yaml --prefix 10.77.4.0/26 -o json
   vpp-route-agent plan --live --config /etc/vpp-route-agent/agent.yaml
@@ -83,7 +86,9 @@ ClusterInformation, FelixConfiguration and LiveMigration, alone or in lists, as 
 	c.Flags().StringVar(&p.routerID, "router-id", "",
 		`the node's CALICO_ROUTER_ID: a dotted quad, or "hash"; empty: its IPv4 address`)
 	c.Flags().BoolVar(&p.strict, "strict", false, "refuse a file with unknown fields, instead of "+
-		"a warning")
+		"a warning, and one with objects of kubectl's that cannot be used")
+	c.Flags().BoolVar(&p.usePodCIDR, "use-pod-cidr", false, "take the podCIDRs of Nodes in "+
+		"kubectl's YAML for their blocks, as where calico-node has USE_POD_CIDR")
 	c.Flags().BoolVar(&p.live, "live", false, "plan with what is in etcd; -f is applied to it")
 	c.Flags().StringVar(&p.diff, "diff", "", "show what would change for the running agent, or, "+
 		"with --diff=datastore, against what is in etcd")
@@ -108,6 +113,8 @@ func (p *planCall) check(flags *pflag.FlagSet) error {
 		return errors.New("--diff=datastore compares a file with the datastore: give -f FILE")
 	case p.diff != "" && len(p.prefixes) > 0:
 		return errors.New("--prefix does not go with --diff")
+	case p.usePodCIDR && p.live:
+		return errors.New("--use-pod-cidr does not go with --live: etcd has no podCIDRs")
 	case p.node == "" && !p.live && p.diff == "":
 		return errors.New("give --node NAME")
 	}
@@ -202,19 +209,22 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 	if p.file == "" {
 		return live, nil
 	}
-	resources, err := readManifest(cmd, p.file, p.strict)
+	read, err := readManifest(cmd, p.file, p.strict)
 	if err != nil {
 		return side{}, usageError{err}
 	}
 	to := side{name: p.file}
-	if p.live {
+	switch {
+	case !p.live:
+		to.snapshot, err = read.Snapshot(p.node, p.usePodCIDR)
+	case read.Objects != nil:
+		err = errors.New("objects as kubectl prints them do not go with --live: that reads etcd")
+	default:
 		to.name = fmt.Sprintf("%s with %s", live.name, p.file)
-		to.snapshot, err = manifest.Over(live.snapshot, p.node, resources)
-	} else {
-		to.snapshot, err = manifest.Snapshot(p.node, resources)
+		to.snapshot, err = manifest.Over(live.snapshot, p.node, read.Resources)
 	}
-	if err == nil && !p.live && to.snapshot.Nodes[p.node].Name == "" {
-		err = fmt.Errorf("there is no Node(%s) in it", p.node)
+	if err == nil && !p.live {
+		err = p.usable(to.snapshot)
 	}
 	if err != nil {
 		return side{}, usageError{fmt.Errorf("%s: %w", p.file, err)}
@@ -222,23 +232,35 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 	return to, nil
 }
 
+// usable refuses a file without the node, and if strict one with what an agent would leave out. The
+// plan names that, too.
+func (p *planCall) usable(s *calico.Snapshot) error {
+	if p.strict && len(s.Problems) > 0 {
+		return fmt.Errorf("%s: %s", s.Problems[0].Resource, s.Problems[0].Err)
+	}
+	if s.Nodes[p.node].Name == "" {
+		return fmt.Errorf("there is no Node(%s) in it", p.node)
+	}
+	return nil
+}
+
 // readManifest reads a file of resources. Unknown fields are warnings, or errors if strict.
-func readManifest(cmd *cobra.Command, file string, strict bool) ([]manifest.Resource, error) {
+func readManifest(cmd *cobra.Command, file string, strict bool) (manifest.Manifest, error) {
 	text, err := readFileOr(cmd, file)
 	if err != nil {
-		return nil, err
+		return manifest.Manifest{}, err
 	}
-	resources, skipped, err := manifest.ReadKnown(text)
+	read, skipped, err := manifest.ReadKnown(text)
 	if strict {
 		err = cmp.Or(errors.Join(skipped...), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return manifest.Manifest{}, fmt.Errorf("%s: %w", file, err)
 	}
 	for _, s := range skipped {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s; it is ignored\n", file, s)
 	}
-	return resources, nil
+	return read, nil
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {

@@ -179,14 +179,18 @@ func (r *reflectorsCall) world(cmd *cobra.Command) (*reflector.World, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources, err := readManifest(cmd, r.file, r.strict)
+	read, err := readManifest(cmd, r.file, r.strict)
 	if err != nil {
 		return nil, err
+	}
+	if read.Objects != nil {
+		return nil, fmt.Errorf("%s: objects as kubectl prints them are not read here: reflectors "+
+			"are managed in etcd alone", r.file)
 	}
 	var objects []reflector.Object
 	agents := map[string]reflector.Agent{}
 	nodes := 0
-	for _, resource := range resources {
+	for _, resource := range read.Resources {
 		key, value, err := resource.Stored()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", r.file, resource, err)

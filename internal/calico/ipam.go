@@ -43,7 +43,7 @@ func decodeBlock(k Key, value []byte) (Block, error) {
 		return Block{}, errAbsent
 	}
 	if stored.CIDR != "" {
-		if said, err := parseNetwork(stored.CIDR); err != nil {
+		if said, err := ParseNetwork(stored.CIDR); err != nil {
 			return Block{}, fmt.Errorf("cidr: %w", err)
 		} else if said != cidr {
 			return Block{}, fmt.Errorf("cidr: %s is not the block of the key", stored.CIDR)

@@ -183,17 +183,26 @@ func parseBlockSegments(s string) (netip.Prefix, error) {
 	if !ok {
 		return netip.Prefix{}, fmt.Errorf("key: %q has no prefix length", text)
 	}
-	p, err := parseNetwork(addr + "/" + bits)
+	p, err := ParseBlock(addr + "/" + bits)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("key: %w", err)
 	}
 	if af != family(p.Addr()) {
 		return netip.Prefix{}, fmt.Errorf("key: %s is not in %q", p, af)
 	}
+	return p, nil
+}
+
+// ParseBlock reads the CIDR of a block.
+func ParseBlock(s string) (netip.Prefix, error) {
+	p, err := ParseNetwork(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
 	// The valid blockSize of an IPPool (libcalico-go lib/clientv3/ippool.go). A typing error such
 	// as 0.0.0.0-0 must not attract all traffic.
 	if shortest := p.Addr().BitLen() - 12; p.Bits() < shortest {
-		return netip.Prefix{}, fmt.Errorf("key: block %s is larger than Calico's largest, /%d", p,
+		return netip.Prefix{}, fmt.Errorf("block %s is larger than Calico's largest, /%d", p,
 			shortest)
 	}
 	return p, nil

@@ -81,7 +81,11 @@ type anyKind interface {
 	empty(c *contents)
 	put(c *contents, shared bool, k Key, v any) (changed bool)
 	remove(c *contents, shared bool, k Key)
+	value(c *contents, k Key) any
 }
+
+// Decode returns the item that a value stands for, as etcd has it. k is of a kind that is read.
+func Decode(k Key, value []byte) Item { return kinds[k.Kind].item(k, value) }
 
 func (d kind[K, V]) item(k Key, value []byte) Item {
 	v, err := d.decode(k, value)
@@ -113,6 +117,13 @@ func (d kind[K, V]) put(c *contents, shared bool, k Key, v any) bool {
 
 func (d kind[K, V]) remove(c *contents, shared bool, k Key) {
 	delete(d.own(c, shared), d.index(k))
+}
+
+func (d kind[K, V]) value(c *contents, k Key) any {
+	if v, known := (*d.in(c))[d.index(k)]; known {
+		return v
+	}
+	return nil
 }
 
 // own returns the map to be changed, a copy if it is shared with snapshots.

@@ -33,7 +33,7 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 	var blocks []netip.Prefix
 	var wrong []string
 	for text := range stored.Block {
-		if cidr, err := parseNetwork(text); err != nil {
+		if cidr, err := ParseNetwork(text); err != nil {
 			wrong = append(wrong, err.Error())
 		} else {
 			blocks = append(blocks, cidr)

@@ -32,9 +32,9 @@ func decodeNode(k Key, value []byte) (Node, error) {
 		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
 	n.HostIPv4, n.HostIPv6 = hostAddresses(spec.Addresses)
 	var errs []error
-	n.IPv4, err = optionalHostPrefix(spec.BGP.IPv4Address, false)
+	n.IPv4, err = ParseHostPrefix(spec.BGP.IPv4Address, false)
 	errs = append(errs, wrapField("spec.bgp.ipv4Address", err))
-	n.IPv6, err = optionalHostPrefix(spec.BGP.IPv6Address, true)
+	n.IPv6, err = ParseHostPrefix(spec.BGP.IPv6Address, true)
 	errs = append(errs, wrapField("spec.bgp.ipv6Address", err))
 	if id := n.RouteReflectorClusterID; id != "" {
 		if a, err := netip.ParseAddr(id); err != nil || !a.Is4() {
@@ -53,7 +53,7 @@ func decodeNode(k Key, value []byte) (Node, error) {
 		{"spec.wireguard.interfaceIPv4Address", spec.Wireguard.IPv4, false, &n.WireguardIPv4},
 		{"spec.wireguard.interfaceIPv6Address", spec.Wireguard.IPv6, true, &n.WireguardIPv6},
 	} {
-		*t.into, err = optionalAddr(t.text, t.v6)
+		*t.into, err = ParseHostAddr(t.text, t.v6)
 		errs = append(errs, wrapField(t.field, err))
 	}
 	return n, oneLine(errs)
@@ -69,15 +69,25 @@ func hostAddresses(raw json.RawMessage) (v4, v6 netip.Addr) {
 	if len(raw) == 0 || json.Unmarshal(raw, &all) != nil {
 		return v4, v6
 	}
+	var fit []netip.Addr
 	for _, a := range all {
 		p, err := parseHostPrefix(a.Address)
-		if addr := p.Addr(); err != nil || a.Type != "CalicoNodeIP" && a.Type != "InternalIP" ||
-			unfitNextHop(addr) {
-			continue
-		} else if addr.Is4() && !v4.IsValid() {
-			v4 = addr
-		} else if addr.Is6() && !v6.IsValid() {
-			v6 = addr
+		if err == nil && (a.Type == "CalicoNodeIP" || a.Type == "InternalIP") {
+			fit = append(fit, p.Addr())
+		}
+	}
+	return FirstOfEach(fit)
+}
+
+// FirstOfEach returns the first address of each family by which other nodes may reach a host.
+func FirstOfEach(all []netip.Addr) (v4, v6 netip.Addr) {
+	for _, a := range all {
+		switch {
+		case !a.IsValid() || unfitNextHop(a):
+		case a.Is4() && !v4.IsValid():
+			v4 = a
+		case a.Is6() && !v6.IsValid():
+			v6 = a
 		}
 	}
 	return v4, v6
@@ -95,7 +105,7 @@ func decodeIPPool(k Key, value []byte) (IPPool, error) {
 	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return IPPool{}, err
 	}
-	cidr, err := parseNetwork(spec.CIDR)
+	cidr, err := ParseNetwork(spec.CIDR)
 	errs := []error{wrapField("spec.cidr", err)}
 	blockSize, shortest, longest := 26, 20, 32
 	if cidr.IsValid() && cidr.Addr().Is6() {
@@ -155,7 +165,7 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 		Orchestrator:  spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
 	}
 	for i, text := range spec.IPNetworks {
-		p, err := parseNetwork(text)
+		p, err := ParseNetwork(text)
 		if err != nil {
 			return WorkloadEndpoint{}, fmt.Errorf("spec.ipNetworks[%d]: %w", i, err)
 		}

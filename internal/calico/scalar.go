@@ -68,8 +68,8 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parseNetwork reads a network: masked, unmapped, and /32 or /128 when there is no mask.
-func parseNetwork(s string) (netip.Prefix, error) {
+// ParseNetwork reads a network: masked, unmapped, and /32 or /128 when there is no mask.
+func ParseNetwork(s string) (netip.Prefix, error) {
 	p, err := parseHostPrefix(s)
 	return p.Masked(), err
 }
@@ -100,8 +100,9 @@ func parseHostPrefix(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// optionalHostPrefix reads a host's address of one family; "" is none.
-func optionalHostPrefix(s string, v6 bool) (netip.Prefix, error) {
+// ParseHostPrefix reads a host's address of one family with the length of its subnet, or without;
+// "" is none.
+func ParseHostPrefix(s string, v6 bool) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
 	}
@@ -115,10 +116,10 @@ func optionalHostPrefix(s string, v6 bool) (netip.Prefix, error) {
 	return p, nil
 }
 
-// optionalAddr reads an address of one family; "" is none. A prefix length is dropped: only the
+// ParseHostAddr reads an address of one family; "" is none. A prefix length is dropped: only the
 // address is meant.
-func optionalAddr(s string, v6 bool) (netip.Addr, error) {
-	p, err := optionalHostPrefix(s, v6)
+func ParseHostAddr(s string, v6 bool) (netip.Addr, error) {
+	p, err := ParseHostPrefix(s, v6)
 	return p.Addr(), err
 }
 

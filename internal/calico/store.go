@@ -23,6 +23,7 @@ type Store struct {
 	at     map[Key]string    // the place that each item came from
 	places map[string]placed // by place; an item may have a second one, which is a problem
 
+	waiting int       // places that wait
 	sorted  []Problem // of places; nil when it must be made anew
 	round   int       // of listing
 	changed bool
@@ -31,6 +32,9 @@ type Store struct {
 // Item is an item of Calico's data as a source hands it over.
 type Item struct {
 	Key Key
+	// Name is what the source's own tools call the item, "IPAMBlock(10-1-0-0-26)"; "": what
+	// calicoctl does, Key.Resource.
+	Name string
 	// Value has the type that the Snapshot has for Key's kind. It is nil if the item stands for
 	// nothing, or with Err if it could not be decoded.
 	Value any
@@ -41,8 +45,11 @@ type Item struct {
 // placed is what was last Set at a place.
 type placed struct {
 	key     Key
-	round   int // of listing
+	name    string // Item.Name
+	round   int    // of listing
 	problem string
+	// waiting has a value, which counts once the place that names the same is gone.
+	waiting *Item
 }
 
 // NewStore returns an empty store for a node with BGP.
@@ -69,7 +76,7 @@ func NewStoreOver(base *Snapshot, node string) *Store {
 	}
 	for _, p := range base.Problems {
 		k, _ := s.needs.parse(p.Key)
-		s.places[p.Key] = placed{key: k, problem: p.Err}
+		s.places[p.Key] = placed{key: k, name: p.Resource, problem: p.Err}
 	}
 	return s
 }
@@ -108,13 +115,24 @@ func (s *Store) Set(place string, item Item) {
 		item.Value != nil && !kind.isHere(item.Value, s.node)) {
 		item = Item{}
 	}
+	if was, ok := s.places[place]; ok && was.key != item.Key {
+		if item.Key == (Key{}) && item.Err != nil {
+			item.Key = was.key // it cannot be told what it names
+		} else {
+			s.Delete(place)
+		}
+	}
 	err := item.Err
+	var waiting *Item
 	at, known := s.at[item.Key]
 	switch {
 	case item.Value == nil && err == nil:
 		s.Delete(place)
 		return
 	case known && at != place:
+		if item.Value != nil {
+			waiting = &item
+		}
 		err = fmt.Errorf("key: names the same as %s, which counts", at)
 	case item.Value != nil:
 		s.at[item.Key] = place
@@ -124,14 +142,31 @@ func (s *Store) Set(place string, item Item) {
 	case known:
 		err = fmt.Errorf("%w (what it said before stays in use)", err)
 	}
-	p := placed{key: item.Key, round: s.round}
+	p := placed{key: item.Key, name: item.Name, round: s.round, waiting: waiting}
 	if err != nil {
 		p.problem = err.Error()
 	}
-	if s.places[place].problem != p.problem {
+	was := s.places[place]
+	if was.problem != p.problem {
 		s.sorted, s.changed = nil, true
 	}
+	s.waiting += count(p.waiting) - count(was.waiting)
 	s.places[place] = p
+}
+
+func count(waiting *Item) int {
+	if waiting == nil {
+		return 0
+	}
+	return 1
+}
+
+// Value returns what is known of an item; nil: nothing.
+func (s *Store) Value(k Key) any {
+	if kinds[k.Kind] == nil {
+		return nil
+	}
+	return kinds[k.Kind].value(&s.now, k)
 }
 
 // Delete removes what is at place.
@@ -141,6 +176,7 @@ func (s *Store) Delete(place string) {
 		return
 	}
 	delete(s.places, place)
+	s.waiting -= count(p.waiting)
 	if p.problem != "" {
 		s.sorted, s.changed = nil, true
 	}
@@ -148,6 +184,27 @@ func (s *Store) Delete(place string) {
 		delete(s.at, p.key)
 		kinds[p.key.Kind].remove(&s.now, !s.owned[p.key.Kind], p.key)
 		s.owned[p.key.Kind], s.changed = true, true
+		s.succeed(p.key)
+	}
+}
+
+// succeed has the first place that waits for k count.
+func (s *Store) succeed(k Key) {
+	if s.waiting == 0 {
+		return
+	}
+	next := ""
+	for place, p := range s.places {
+		if p.waiting != nil && p.key == k && (next == "" || place < next) {
+			next = place
+		}
+	}
+	if next != "" {
+		round := s.places[next].round // it has not been Set by a list
+		s.Set(next, *s.places[next].waiting)
+		p := s.places[next]
+		p.round = round
+		s.places[next] = p
 	}
 }
 
@@ -186,8 +243,9 @@ func (s *Store) sortedProblems() []Problem {
 	if s.sorted == nil {
 		for place, p := range s.places {
 			if p.problem != "" {
-				s.sorted = append(s.sorted,
-					Problem{Resource: p.key.Resource(), Key: place, Err: p.problem})
+				s.sorted = append(s.sorted, Problem{
+					Resource: cmp.Or(p.name, p.key.Resource()), Key: place, Err: p.problem,
+				})
 			}
 		}
 		slices.SortFunc(s.sorted, func(a, b Problem) int { return cmp.Compare(a.Key, b.Key) })

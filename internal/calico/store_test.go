@@ -347,3 +347,58 @@ func BenchmarkOneBlockOfTenThousand(b *testing.B) {
 		s.Snapshot(int64(i))
 	}
 }
+
+// Where names do not follow from what is named, two objects may name the same.
+func TestASecondPlaceWaitsForTheFirst(t *testing.T) {
+	s := NewStore("a")
+	key := Key{Kind: KindIPPool, Name: "pods"}
+	pool := func(cidr string) Item {
+		return Item{Key: key, Name: "IPPool(" + cidr + ")", Value: IPPool{Name: "pods",
+			CIDR: netip.MustParsePrefix(cidr)}}
+	}
+	is := func(want string, problems int) {
+		t.Helper()
+		snap := s.Snapshot(1)
+		if got := snap.IPPools["pods"].CIDR; got.IsValid() != (want != "") ||
+			want != "" && got != netip.MustParsePrefix(want) {
+			t.Errorf("got %v, want %q", got, want)
+		}
+		if len(snap.Problems) != problems {
+			t.Errorf("problems %v", snap.Problems)
+		}
+	}
+	s.Set("one", pool("10.1.0.0/16"))
+	s.Set("two", pool("10.2.0.0/16"))
+	s.Set("three", pool("10.3.0.0/16"))
+	is("10.1.0.0/16", 2)
+	if p := s.Snapshot(1).Problems[0]; p.Resource != "IPPool(10.3.0.0/16)" ||
+		p.Err != "key: names the same as one, which counts" {
+		t.Errorf("%+v", p)
+	}
+	s.Delete("three")
+	s.Delete("one")
+	is("10.2.0.0/16", 0)
+	s.Set("one", pool("10.1.0.0/16"))
+	is("10.2.0.0/16", 1)
+	// A list that has neither: the one that waited is not taken for a new one.
+	s.BeginList()
+	s.EndList("")
+	is("", 0)
+	if s.waiting != 0 {
+		t.Errorf("%d wait", s.waiting)
+	}
+
+	s.Set("one", pool("10.1.0.0/16"))
+	s.Set("one", Item{Name: "IPPool(pods)", Err: errors.New("it says not what it names")})
+	is("10.1.0.0/16", 1)
+	other := pool("10.4.0.0/16")
+	other.Key.Name = "other"
+	s.Set("one", other) // it names another now
+	is("", 0)
+	if got := s.Value(other.Key); !reflect.DeepEqual(got, other.Value) {
+		t.Errorf("%v", got)
+	}
+	if s.Value(key) != nil || s.Value(Key{Kind: "Pod"}) != nil {
+		t.Error("there is nothing")
+	}
+}

@@ -1,6 +1,6 @@
 // Package manifest reads Calico's resources from calicoctl's YAML and converts them to the form in
-// etcd. It does no I/O: internal/calico decodes its results, internal/calico/calicotest stores
-// them.
+// etcd, and reads kubectl's YAML, which internal/calico/kube converts. It does no I/O:
+// internal/calico decodes its results, internal/calico/calicotest stores them.
 package manifest
 
 import (
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/kube"
 	"vpp-route-agent/internal/yamldoc"
 )
 
@@ -45,48 +46,63 @@ type Metadata struct {
 	Annotations       map[string]string `json:"annotations,omitempty"`
 }
 
+// Manifest is what a file has: Calico's resources, and objects of Kubernetes that stand for some.
+type Manifest struct {
+	Resources []Resource
+	Objects   []kube.Object
+}
+
 // Read returns the resources of calicoctl's YAML in order, from one or several documents. It splits
 // lists as printed by `calicoctl get -o yaml`. Unknown kinds and fields, and values that an agent
 // could not use, are errors that name document and field.
 func Read(text []byte) ([]Resource, error) {
-	return read(text, func(error) bool { return false })
+	r := reader{skip: func(error) bool { return false }}
+	err := r.read(text)
+	return r.all.Resources, err
 }
 
-// ReadKnown is Read for the YAML of a newer calicoctl: it skips unknown fields, and returns a
-// remark about each resource that has some.
-func ReadKnown(text []byte) (all []Resource, remarks []error, err error) {
-	all, err = read(text, func(unknown error) bool {
+// ReadKnown is Read for the YAML of a newer calicoctl, or of kubectl: it skips unknown fields of
+// resources, and returns a remark about each resource that has some. It takes objects of Kubernetes
+// for what they are, and does not look into them.
+func ReadKnown(text []byte) (all Manifest, remarks []error, err error) {
+	r := reader{objects: true, skip: func(unknown error) bool {
 		remarks = append(remarks, unknown)
 		return true
-	})
-	return all, remarks, err
+	}}
+	err = r.read(text)
+	return r.all, remarks, err
 }
 
-// read asks skip what to do with unknown fields, which the error names.
-func read(text []byte, skip func(error) bool) ([]Resource, error) {
+// reader reads one file.
+type reader struct {
+	// skip is asked what to do with unknown fields, which the error names.
+	skip    func(error) bool
+	objects bool // objects of Kubernetes are read, too
+	all     Manifest
+}
+
+func (r *reader) read(text []byte) error {
 	docs, err := yamldoc.All(text)
 	if err != nil {
-		return nil, fmt.Errorf("document %d: %w", len(docs)+1, err)
+		return fmt.Errorf("document %d: %w", len(docs)+1, err)
 	}
-	var all []Resource
 	for i, doc := range docs {
-		more, err := readDocument(doc, func(unknown error) bool {
-			return skip(fmt.Errorf("document %d: %w", i+1, unknown))
+		err := r.readDocument(doc, func(unknown error) bool {
+			return r.skip(fmt.Errorf("document %d: %w", i+1, unknown))
 		})
 		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", i+1, err)
+			return fmt.Errorf("document %d: %w", i+1, err)
 		}
-		all = append(all, more...)
 	}
-	if len(all) == 0 {
-		return nil, errors.New("there is no resource in it")
+	if len(r.all.Resources)+len(r.all.Objects) == 0 {
+		return errors.New("there is no resource in it")
 	}
-	return all, nil
+	return nil
 }
 
-func readDocument(asJSON []byte, skip func(error) bool) ([]Resource, error) {
+func (r *reader) readDocument(asJSON []byte, skip func(error) bool) error {
 	if !bytes.HasPrefix(asJSON, []byte("{")) {
-		return nil, errors.New("it is no resource: a mapping with apiVersion, kind, metadata " +
+		return errors.New("it is no resource: a mapping with apiVersion, kind, metadata " +
 			"and spec is expected")
 	}
 	var list struct {
@@ -97,21 +113,34 @@ func readDocument(asJSON []byte, skip func(error) bool) ([]Resource, error) {
 	}
 	// A document that is no list fails below, with an error about a resource.
 	if json.Unmarshal(asJSON, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
-		r, err := readResource(asJSON, skip)
-		return []Resource{r}, err
+		return r.readItem(asJSON, skip)
 	}
 	if err := unlessSkipped(strict(asJSON, &list), skip); err != nil {
-		return nil, err
+		return err
 	}
-	var all []Resource
 	for i, item := range list.Items {
-		r, err := readResource(item, skip)
-		if err != nil {
-			return nil, fmt.Errorf("items[%d]: %w", i, err)
+		if err := r.readItem(item, skip); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
 		}
-		all = append(all, r)
 	}
-	return all, nil
+	return nil
+}
+
+// readItem reads a resource, or an object of Kubernetes.
+func (r *reader) readItem(asJSON []byte, skip func(error) bool) error {
+	if r.objects {
+		if o, is, err := kube.ReadObject(asJSON); err != nil {
+			return err
+		} else if is {
+			r.all.Objects = append(r.all.Objects, o)
+			return nil
+		}
+	}
+	resource, err := readResource(asJSON, skip)
+	if err == nil {
+		r.all.Resources = append(r.all.Resources, resource)
+	}
+	return err
 }
 
 func (r Resource) String() string {
@@ -140,6 +169,19 @@ func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
 // Over returns the snapshot of node that base becomes when these resources are applied.
 func Over(base *calico.Snapshot, node string, resources []Resource) (*calico.Snapshot, error) {
 	return put(calico.NewStoreOver(base, node), resources)
+}
+
+// Snapshot returns the snapshot of node that consists of m, see kube.Object.Put. Objects that
+// cannot be used are its Problems.
+func (m Manifest) Snapshot(node string, usePodCIDR bool) (*calico.Snapshot, error) {
+	store := calico.NewStore(node)
+	if _, err := put(store, m.Resources); err != nil { // first, as put replaces what is there
+		return nil, err
+	}
+	for _, o := range m.Objects {
+		o.Put(store, usePodCIDR)
+	}
+	return store.Snapshot(0), nil
 }
 
 func put(store *calico.Store, resources []Resource) (*calico.Snapshot, error) {

@@ -192,7 +192,7 @@ func TestReadRemarksOnZeros(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 		if all, remarks, err := ReadKnown([]byte(text)); err != nil || len(remarks) != 1 ||
-			len(all) != 1 {
+			len(all.Resources) != 1 {
 			t.Errorf("%s: %v, %v, %v", field, all, remarks, err)
 		}
 	}
@@ -234,5 +234,17 @@ func TestOverIsApply(t *testing.T) {
 	again, err := Over(base, "edge-5", nil)
 	if err != nil || !reflect.DeepEqual(again, base) {
 		t.Errorf("nothing was applied:\n%+v\n%+v, %v", base, again, err)
+	}
+}
+
+// What kubectl prints is no form to write to etcd.
+func TestReadTakesNoObjectsOfKubernetes(t *testing.T) {
+	text := []byte("{apiVersion: v1, kind: Node, metadata: {name: a}}")
+	const want = `document 1: apiVersion is "v1", not "projectcalico.org/v3"`
+	if all, err := Read(text); err == nil || err.Error() != want {
+		t.Errorf("%v, %v", all, err)
+	}
+	if all, _, err := ReadKnown(text); err != nil || len(all.Objects) != 1 || all.Resources != nil {
+		t.Errorf("%v, %v", all, err)
 	}
 }

@@ -1,0 +1,69 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// Object is an object of the Kubernetes API as kubectl prints it.
+type Object struct {
+	kind   kind
+	object object
+}
+
+// groups have the objects that are read, by apiVersion. Of projectcalico.org/v3 it is what
+// calicoctl has no resources for.
+var groups = map[string][]kind{
+	"v1": {nodes, pods},
+	"crd.projectcalico.org/v1": {ipPools, bgpConfigurations, bgpPeers, bgpFilters,
+		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks},
+	"projectcalico.org/v3": {ipamBlocks},
+}
+
+// ReadObject reads an object of Kubernetes from JSON, and reports whether it is one. What it says
+// is not looked at until Put.
+func ReadObject(text []byte) (o Object, is bool, err error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(text, &head) != nil {
+		return Object{}, false, nil
+	}
+	var names []string
+	for _, k := range groups[head.APIVersion] {
+		names = append(names, k.name)
+		if k.name != head.Kind {
+			continue
+		}
+		o = Object{k, object{head.Metadata.Namespace, head.Metadata.Name, text}}
+		switch {
+		case o.object.name == "" || strings.Contains(o.object.name, "/"):
+			return o, true, fmt.Errorf("%s: metadata.name %q is not a name", k.name, o.object.name)
+		case k.namespaced != (o.object.namespace != ""):
+			return o, true, fmt.Errorf("%s: metadata.namespace is %q", k.title(o.object),
+				o.object.namespace)
+		}
+		return o, true, nil
+	}
+	if names == nil || head.APIVersion == "projectcalico.org/v3" {
+		return Object{}, false, nil
+	}
+	return Object{}, true, fmt.Errorf("kind %q of %s is not one of %s", head.Kind,
+		head.APIVersion, strings.Join(names, ", "))
+}
+
+// Put sets in s what o stands for. With usePodCIDR a Node's podCIDRs are its blocks, as in clusters
+// where calico-node has USE_POD_CIDR.
+func (o Object) Put(s *calico.Store, usePodCIDR bool) {
+	for _, p := range o.kind.convert(converter{usePodCIDR, s.Value}, o.object) {
+		s.Set(p.place, p.item)
+	}
+}
