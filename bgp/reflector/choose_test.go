@@ -440,8 +440,11 @@ func TestPoolThatIsTooSmall(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for want, c := range map[string]Config{
-		`topology: "quorum" is not built yet, only "single"`:   {Topology: "quorum"},
-		`topology: "star" is unknown; use "single"`:            {Topology: "star"},
+		`topology: "multi" is not built yet; use "single" or "quorum"`: {Topology: "multi"},
+		`topology: "star" is unknown; use "single" or "quorum"`:        {Topology: "star"},
+		`bird: with topology "quorum" no node with BIRD can be a reflector`: {
+			Topology: Quorum, Bird: true,
+		},
 		"clusterID: 0.0.0.0 means a different ID on each BIRD": {ClusterID: "0.0.0.0"},
 		`clusterID: "::1" is not a dotted quad`:                {ClusterID: "::1"},
 		`label: "a b" is not a label`:                          {Label: "a b"},

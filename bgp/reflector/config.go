@@ -20,8 +20,8 @@ type Topology string
 const (
 	// Single: one cluster ID, and every client peers with every reflector.
 	Single Topology = "single"
-	// Quorum: one cluster ID, and every client peers with so many reflectors that any two clients
-	// have two in common.
+	// Quorum: one cluster ID, and every client with an agent peers with so many reflectors that any
+	// two have two in common.
 	Quorum Topology = "quorum"
 	// Multi: a cluster ID each, and every client peers with three: one in its zone, one in another,
 	// and any.
@@ -95,10 +95,12 @@ func (c Config) parse() (rules, error) {
 	}
 	switch c.Topology {
 	case Single:
-	case Quorum, Multi, "hierarchical":
-		bad(true, "topology: %q is not built yet, only %q", c.Topology, Single)
+	case Quorum:
+		bad(c.Bird, "bird: with topology %q no node with BIRD can be a reflector", c.Topology)
+	case Multi, "hierarchical":
+		bad(true, "topology: %q is not built yet; use %q or %q", c.Topology, Single, Quorum)
 	default:
-		bad(true, "topology: %q is unknown; use %q", c.Topology, Single)
+		bad(true, "topology: %q is unknown; use %q or %q", c.Topology, Single, Quorum)
 	}
 	id, err := netip.ParseAddr(c.ClusterID)
 	bad(err != nil || !id.Is4(), "clusterID: %.64q is not a dotted quad", c.ClusterID)

@@ -73,11 +73,16 @@ func (d *decider) addToGroups(now, wanted []group) (Decision, bool) {
 	if len(more) == 0 {
 		return Decision{}, false
 	}
-	return d.when(d.applied).then("write "+some(names, ", ")+", which end no session",
+	return d.when(d.applied).then("write "+some(names, ", "),
 		d.writeGroups(more)), true
 }
 
-// strays are the clients in a group of another zone than theirs.
+// mayGroup reports whether a node may be in a group. The BGPPeers of groups give no session that
+// was not there before, so a node with BIRD does not show that it has seen them: one that saw its
+// label first would have no session at all. It peers with every reflector.
+func (d *decider) mayGroup(node string) bool { return !d.bird(node) }
+
+// strays are the clients in a group that they may not be in, or of another zone than theirs.
 func (d *decider) strays(wanted []group) []string {
 	zones := map[string]string{}
 	for _, g := range wanted {
@@ -85,20 +90,21 @@ func (d *decider) strays(wanted []group) []string {
 	}
 	return d.only(func(n string) bool {
 		g := d.groupOf(n)
-		return g != "" && zones[g] != d.zoneOf(n)
+		return g != "" && (zones[g] != d.zoneOf(n) || !d.mayGroup(n))
 	})
 }
 
 // gather has clients without a group join one.
 func (d *decider) gather(f *grouping, wanted []group) (Decision, bool) {
-	if f.size >= len(f.numbers) {
+	if f.size >= len(f.numbers) || slices.ContainsFunc(d.reflectors(), d.bird) {
 		return Decision{}, false
 	}
 	var into group
 	var members []string
 	bytes := 0
 	for _, n := range d.names {
-		if d.groupOf(n) != "" || d.isReflector(n) || d.dead[n] || !d.seenNode(n) && !d.preview {
+		if d.groupOf(n) != "" || d.isReflector(n) || d.dead[n] || !d.mayGroup(n) ||
+			!d.seenNode(n) && !d.preview {
 			continue
 		}
 		g, ok := f.join(wanted, d.zoneOf(n))
@@ -212,7 +218,8 @@ func (d *decider) whole() *Wait {
 func (d *decider) isGrouped() bool { return len(d.groups()) > 0 }
 
 // enters: nothing is missing once a node that has a session with every reflector becomes one, with
-// the mesh off. Reflectors do not pass its routes on to each other any more.
+// the mesh off. Reflectors do not pass its routes on to each other any more, nor theirs to it. One
+// copy will do: where a reflector has died, some clients have no second until the new one is in.
 func (d *decider) enters(node string) gate {
 	return func() *Wait {
 		if d.meshIsOn() || d.Topology == Single {
@@ -222,6 +229,6 @@ func (d *decider) enters(node string) gate {
 			return down
 		}
 		q := Question{Enter: node, Label: d.Label, ClusterID: d.clusterIDOf(d.nextTurn())}
-		return d.answers(q, d.only(d.seenNode), d.copies(len(d.reflectors())))
+		return d.answers(q, d.only(d.seenNode), func(string) int { return 1 })
 	}
 }

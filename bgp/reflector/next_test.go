@@ -125,7 +125,8 @@ func TestNext(t *testing.T) {
 			nil, "person: configuration: max: 1 is less than min, 3"},
 		{"begin", toReflectors, nil, nil, nil, "step: create BGPPeer(" + peerName + ")"},
 		{"a topology to come", Goal{Mode: Reflectors, Config: Config{Topology: "multi"}}, nil, nil,
-			nil, `person: configuration: topology: "multi" is not built yet, only "single"`},
+			nil, `person: configuration: topology: "multi" is not built yet; use "single" or ` +
+				`"quorum"`},
 		{"a node lags", toReflectors, nil, nil, func(w *World) {
 			w.Agents["b"] = Agent{
 				Status: Status{Format: StatusFormat, Version: "v1", Digest: "old"},

@@ -103,13 +103,20 @@ func TestRandomWalks(t *testing.T) {
 	type walks struct {
 		nodes, walks int
 		birds        bool
+		config       Config
 	}
-	cases := []walks{{5, 20, false}, {40, 1, false}, {6, 20, true}}
+	few := Config{Min: 2, Max: 3}
+	four := Config{Topology: Quorum, Min: 4, Max: 4}
+	cases := []walks{
+		{5, 12, false, few}, {30, 1, false, few}, {6, 10, true, few},
+		{7, 6, false, four}, {20, 1, false, Config{Topology: Quorum, Min: 5, Max: 6}},
+		{9, 4, true, four},
+	}
 	if *walkNodes > 0 {
-		cases = append(cases, walks{*walkNodes, 1, false})
+		cases = append(cases, walks{*walkNodes, 1, false, few})
 	}
 	for _, tc := range cases {
-		t.Run(fmt.Sprint(tc.nodes, " nodes"), func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.nodes, " nodes ", tc.config.Topology), func(t *testing.T) {
 			t.Parallel()
 			seed := cmp.Or(*walkSeed, rand.Uint64())
 			t.Logf("seed %d", seed)
@@ -126,7 +133,7 @@ func TestRandomWalks(t *testing.T) {
 					nodes = append(nodes, n)
 				}
 				m := newModel(nodes, kinds, Goal{
-					Mode: Reflectors, Since: start, Config: Config{Min: 2, Max: 3},
+					Mode: Reflectors, Since: start, Config: tc.config,
 				})
 				m.faults = []string{
 					"kill", "second", "late", "annotate", "cordon", "abort", "mesh on", "router",

@@ -13,6 +13,7 @@ import (
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/etcd"
 	"vpp-route-agent/internal/fib"
 )
 
@@ -179,6 +180,51 @@ func TestNoRouteIsLostUnderChurn(t *testing.T) {
 		t.Errorf("lost %v", lost)
 	}
 	a.right()
+}
+
+// The same with the topology quorum, in which clients peer with three of four reflectors: to it,
+// a reflector that is replaced, back to the mesh.
+func TestQuorumTouchesNoRoute(t *testing.T) {
+	t.Parallel()
+	a := inMesh(t, "n1", "n2", "n3", "n4", "n5", "n6")
+	before := a.ops()
+	_, stop := startController(t, a.etcd, "a")
+	defer stop()
+	quorum := reflector.Config{Topology: reflector.Quorum, Min: 4, Max: 4, GraceSeconds: 1}
+	a.aim(func(g *reflector.Goal) { g.Mode, g.Config = reflector.Reflectors, quorum })
+	reaches(t, a.etcd.Client(), "reflectors n1, n2, n3, n4")
+	a.applied("four reflectors", 5, 5, 4, 4, 3, 3)
+	up := []int{5, 3, 4, 4, 5, 3} // n5 takes the place of n2
+	a.cordon("n2")
+	reaches(t, a.etcd.Client(), "reflectors n1, n3, n4, n5")
+	a.applied("n5 instead of n2", up...)
+	a.inFIB()
+	if lost := a.gone(); len(lost) > 0 {
+		t.Errorf("lost %v", lost)
+	}
+	a.aim(to(reflector.Mesh))
+	reaches(t, a.etcd.Client(), "mesh")
+	a.applied("the mesh", 5)
+	a.inFIB()
+	if lost := a.gone(); len(lost) > 0 {
+		t.Errorf("on the way back: lost %v", lost)
+	}
+	if after := a.ops(); !slices.Equal(after, before) {
+		t.Errorf("FIBs have %v, had %v", after, before)
+	}
+}
+
+// cordon does as the command of that name.
+func (a *agents) cordon(node string) {
+	a.t.Helper()
+	desk, err := NewDesk(etcd.Config{Endpoints: []string{a.etcd.Endpoint()}}, "v1")
+	must(a.t, err)
+	must(a.t, desk.Change(a.t.Context(), func(v View) (Changes, error) {
+		o, _ := v.World.Node(node)
+		var err error
+		o.Value, err = reflector.SetCordon(o.Value, "a test")
+		return Changes{Node: &o}, err
+	}))
 }
 
 // right waits until each node has the route to each block by its owner.
