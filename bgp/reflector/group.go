@@ -69,6 +69,25 @@ func (w *World) groups() (all []group) {
 	return all
 }
 
+// madeWith is the topology with which our reflectors were made; "": one or none may be of any.
+func (d *decider) madeWith() Topology {
+	ids := map[string]bool{}
+	for _, name := range d.ours() {
+		n := d.snapshot.Nodes[name]
+		if n.Labels[numberLabel] == "" {
+			return Single
+		}
+		ids[n.RouteReflectorClusterID] = true
+	}
+	switch {
+	case len(ids) > 1:
+		return Multi
+	case len(d.ours()) > 1:
+		return Quorum
+	}
+	return ""
+}
+
 // groupOf is the group of a node; "": it has none.
 func (w *World) groupOf(node string) string { return w.snapshot.Nodes[node].Labels[groupLabel] }
 

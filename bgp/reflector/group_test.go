@@ -100,150 +100,80 @@ func (f *grouping) fits(g group) string {
 	return ""
 }
 
-// grouped is a cluster of eight nodes without a mesh, with four reflectors of ours.
-type grouped struct {
-	t       *testing.T
-	objects map[calico.Key]Object
-	goal    Goal
-	answer  Change // of every agent to every question
-}
-
-func newGrouped(t *testing.T) *grouped {
-	c := &grouped{t: t, objects: map[calico.Key]Object{}, goal: Goal{Mode: Reflectors,
-		Since: start, Config: Config{Topology: Quorum, Min: 4, Max: 4}},
-		answer: Change{Prefixes: 7, FewestCopies: 2}}
-	r, err := c.goal.Config.parse()
-	must(t, err)
-	peer, err := newPeer(peerName, outside(nil), labelled(r.Label), nil, start)
-	must(t, err)
-	off, err := meshOff([]byte(`{"spec":{"nodeToNodeMeshEnabled":true}}`), start)
-	must(t, err)
-	c.put(Write{peerKey, peer})
-	c.put(Write{confKey, off})
-	for i := range 8 {
-		n := numbered(i)
-		value := n.object().Value
-		if i < 4 {
-			value, err = setReflector(value, r, i+1)
-			must(t, err)
-		}
-		c.put(Write{nodeKey(n.name), value})
-	}
-	return c
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (c *grouped) put(w Write) {
-	if delete(c.objects, w.Key); w.Value != nil {
-		c.objects[w.Key] = Object{w.Key, w.Value, int64(len(c.objects) + 1)}
-	}
-}
-
-// next is what is decided when each agent has answered twice.
-func (c *grouped) next() Decision {
-	var asked []Answer
-	for {
-		w := Read(slices.Collect(maps.Values(c.objects)))
-		w.Version, w.Now = "v1", start
-		for i := range 8 {
-			name := numbered(i).name
-			a := Agent{Status: Status{
-				Format: StatusFormat, Version: "v1", Digest: w.digest(name),
-			}}
-			for _, answer := range asked {
-				answer.Digest = a.Status.Digest
-				a.Answers = append(a.Answers, answer, answer)
-			}
-			w.Agents[name] = a
-		}
-		d := Next(w, c.goal)
-		if d.Wait == nil || d.Wait.Ask == nil || len(asked) > 0 && asked[len(asked)-1].Question ==
-			*d.Wait.Ask {
-			return d
-		}
-		asked = append(asked, Answer{Question: *d.Wait.Ask, IPv4: c.answer})
-	}
-}
-
-// step takes the next step, and returns the names of what it writes.
-func (c *grouped) step() string {
-	c.t.Helper()
-	d := c.next()
-	if d.Step == nil {
-		c.t.Fatalf("no step: %+v, %q", d.Wait, d.Done)
-	}
-	var names []string
-	for _, w := range d.Step.Writes {
-		names = append(names, strings.TrimPrefix(w.Key.Name, peerName))
-		c.put(w)
-	}
-	c.goal = d.Step.Goal
-	return strings.Join(names, " ")
-}
-
 // A node may see what a transaction writes one object after the other. Sessions come before others
 // go: the group's BGPPeer before ours leaves the group out, and the other way round.
 func TestOrderOfWritesOfGroups(t *testing.T) {
-	c := newGrouped(t)
-	if got := c.step(); got != "-1 -2 -3 -4 " {
-		t.Errorf("groups come in the order %q", got)
-	}
-	c.goal.Mode = Mesh
-	if got := c.step(); got != "default" {
-		t.Errorf("the mesh comes with %q", got)
-	}
-	if got := c.step(); got != " -1 -2 -3 -4" {
-		t.Errorf("groups go in the order %q", got)
-	}
-}
-
-// Nothing happens to clients of groups while a node would lose a route by it, or a second copy.
-func TestGroupsWaitForAnswers(t *testing.T) {
-	waits := func(c *grouped, what string) {
+	must := func(err error) {
 		t.Helper()
-		good := c.answer
-		for _, bad := range []Change{
-			{Prefixes: 7, FewestCopies: 2, Missing: 1}, {Prefixes: 7, FewestCopies: 1},
-			{Prefixes: 7, FewestCopies: 2, Changed: 1},
-		} {
-			c.answer = bad
-			if d := c.next(); d.Wait == nil || !strings.Contains(d.Wait.What, what) {
-				t.Errorf("with %+v it does not wait %q: %+v, %+v", bad, what, d, d.Wait)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	goal := Goal{Mode: Reflectors, Config: Config{Topology: Quorum, Min: 4, Max: 4}}
+	r, err := goal.Config.parse()
+	must(err)
+	peer, err := newPeer(peerName, outside(nil), labelled(r.Label), nil, start)
+	must(err)
+	off, err := meshOff([]byte(`{"spec":{"nodeToNodeMeshEnabled":true}}`), start)
+	must(err)
+	objects := map[calico.Key]Object{peerKey: {peerKey, peer, 1}, confKey: {confKey, off, 1}}
+	for i := range 8 {
+		o := numbered(i).object()
+		if i < 4 {
+			o.Value, err = setReflector(o.Value, r, i+1)
+			must(err)
+		}
+		objects[o.Key] = o
+	}
+	for _, step := range []struct {
+		mode   Mode
+		writes string
+	}{
+		{Reflectors, "-1 -2 -3 -4 "}, {Mesh, "default"}, {Mesh, " -1 -2 -3 -4"},
+	} {
+		w := worldOf(slices.Collect(maps.Values(objects)), nil)
+		w.Now, w.preview, goal.Mode = start, true, step.mode
+		d := Next(w, goal)
+		if d.Step == nil {
+			t.Fatalf("no step: %+v", d.Wait)
+		}
+		var names []string
+		for _, write := range d.Step.Writes {
+			names = append(names, strings.TrimPrefix(write.Key.Name, peerName))
+			if delete(objects, write.Key); write.Value != nil {
+				objects[write.Key] = Object{write.Key, write.Value, 2}
 			}
 		}
-		c.answer = good
+		if got := strings.Join(names, " "); got != step.writes {
+			t.Errorf("%s: written are %q, in this order", d.Step.Does, got)
+		}
 	}
-	c := newGrouped(t)
-	c.step()
-	waits(c, "with n0004 in group 1")
-	for range 4 { // each client joins another group
-		c.step()
-	}
-	if d := c.next(); d.Step == nil || !strings.HasPrefix(d.Step.Does, "verify") {
-		t.Fatalf("clients have no groups yet: %+v", d)
-	}
-	c.goal.Since = start
-	if err := c.cordon("n0000"); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.step(); got != "n0004" {
-		t.Fatalf("written is %q, which does not leave its group", got)
-	}
-	waits(c, "with the new reflector n0004")
-	for strings.HasPrefix(c.step(), "n0004") {
-	}
-	waits(c, "at the reflectors ")
 }
 
-func (c *grouped) cordon(node string) error {
-	e := edit{value: c.objects[nodeKey(node)].Value}
-	e.set("a reason", "metadata", "annotations", cordonNote)
-	c.put(Write{nodeKey(node), e.value})
-	return e.err
+// Of which topology the reflectors are, cannot change while there are some.
+func TestTopologyStaysWhileThereAreReflectors(t *testing.T) {
+	objects := func(c Config) (all []Object) {
+		r, err := c.parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			o := numbered(i).object()
+			if o.Value, err = setReflector(o.Value, r, i+1); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, o)
+		}
+		return all
+	}
+	for _, was := range []Topology{Single, Quorum, Multi} {
+		for _, now := range []Topology{Single, Quorum, Multi} {
+			w := worldOf(objects(Config{Topology: was}), nil)
+			said := decided(Next(w, Goal{Mode: Reflectors, Config: Config{Topology: now}}))
+			want := fmt.Sprintf("made with %q, not with %q", was, now)
+			if strings.Contains(said, want) != (was != now) {
+				t.Errorf("%s instead of %s: %s", now, was, said)
+			}
+		}
+	}
 }

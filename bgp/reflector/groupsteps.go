@@ -47,7 +47,7 @@ func (d *decider) toGroups(c Choice) (Decision, bool) {
 			q := Question{Group: g.Name, Reflectors: wanted[i].Reflectors}
 			return d.when(d.applied, d.sessionsUp, d.keeping(q, f)).then(
 				fmt.Sprintf("BGPPeer(%s): the reflectors %s, instead of %s", groupPeer(g.Name),
-					wanted[i].Reflectors, g.Reflectors),
+					d.nodesOf(wanted[i]), d.nodesOf(g)),
 				d.writeGroups([]group{wanted[i]})), true
 		}
 	}
@@ -116,7 +116,7 @@ func (d *decider) gather(f *grouping, wanted []group) (Decision, bool) {
 	}
 	q := Question{Group: into.Name, Members: strings.Join(members, ",")}
 	return d.when(d.applied, d.sessionsUp, d.keeping(q, f)).then(fmt.Sprintf(
-		"%s: to the reflectors %s alone, group %s", named(members), into.Reflectors, into.Name),
+		"%s: to the reflectors %s alone, group %s", named(members), d.nodesOf(into), into.Name),
 		d.regroup(members, into.Name)), true
 }
 
@@ -164,6 +164,17 @@ func (d *decider) leaveOut(groups []group) ([]Write, error) {
 
 // room is how many objects a step may write: it compares them, and the reflectors.
 func (d *decider) room() int { return maxCompared - 2 - len(d.reflectors()) }
+
+// nodesOf names the reflectors of a group, for people.
+func (d *decider) nodesOf(g group) string {
+	var names []string
+	for _, r := range d.ours() {
+		if slices.Contains(g.numbers(), d.turn(r)) {
+			names = append(names, r)
+		}
+	}
+	return some(names, ", ")
+}
 
 // named names some Nodes.
 func named(names []string) string {

@@ -172,27 +172,28 @@ func TestGarbageIsAProblemAndUnknown(t *testing.T) {
 }
 
 func TestQuestionsThatCannotBeAnswered(t *testing.T) {
+	long := strings.Repeat("a", 1000)
 	for value, want := range map[string]string{
-		``:                                       "end of JSON",
-		`{"format":2,"mesh":true}`:               "format 2 is not understood",
-		`{"format":1}`:                           "one of cover, mesh, leave, enter and group",
-		`{"format":1,"mesh":true,"cover":"a"}`:   "one of cover, mesh, leave, enter and group",
-		`{"format":1,"mesh":true,"label":"a"}`:   "belongs to leave",
-		`{"format":1,"mesh":true,"resets":true}`: "resets, which belongs to leave",
-		`{"format":1,"mash":true}`:               `unknown field "mash"`,
-		`{"format":1,"cover":"A"}`:               "no name of a node",
-		`{"format":1,"leave":"` + strings.Repeat("a", 254) + `"}`:                 "no name of a node",
-		`{"format":1,"leave":"a","label":"a b"}`:                                  "is not a label",
-		`{"format":1,"enter":"a","label":"l"}`:                                    "have a clusterID",
-		`{"format":1,"leave":"a","clusterID":"b"}`:                                "have a clusterID",
-		`{"format":1,"group":"1"}`:                                                "either members or",
-		`{"format":1,"group":"1","members":"a","reflectors":"1"}`:                 "either members or",
-		`{"format":1,"mesh":true,"members":"a"}`:                                  "either members or",
-		`{"format":1,"group":"a","members":"a"}`:                                  "no number",
-		`{"format":1,"group":"1","reflectors":"1,"}`:                              "no numbers",
-		`{"format":1,"group":"1","members":"a,B"}`:                                "no name of a node",
-		`{"format":1,"group":"1","members":"a` + strings.Repeat(",a", 500) + `"}`: "members: 1001",
-		`{"format":1,"leave":"a","label":"` + strings.Repeat("a", 1000) + `"}`:    "is not a label",
+		``:                                                        "end of JSON",
+		`{"format":2,"mesh":true}`:                                "format 2 is not understood",
+		`{"format":1}`:                                            "one of cover, mesh, leave, enter and group",
+		`{"format":1,"mesh":true,"cover":"a"}`:                    "one of cover, mesh, leave, enter and group",
+		`{"format":1,"mesh":true,"label":"a"}`:                    "belongs to leave",
+		`{"format":1,"mesh":true,"resets":true}`:                  "resets, which belongs to leave",
+		`{"format":1,"mash":true}`:                                `unknown field "mash"`,
+		`{"format":1,"cover":"A"}`:                                "no name of a node",
+		`{"format":1,"leave":"` + long[:254] + `"}`:               "no name of a node",
+		`{"format":1,"leave":"a","label":"a b"}`:                  "is not a label",
+		`{"format":1,"leave":"a","label":"` + long + `"}`:         "is not a label",
+		`{"format":1,"enter":"a","label":"l"}`:                    "have a clusterID",
+		`{"format":1,"leave":"a","clusterID":"b"}`:                "have a clusterID",
+		`{"format":1,"group":"1"}`:                                "either members or",
+		`{"format":1,"group":"1","members":"a","reflectors":"1"}`: "either members or",
+		`{"format":1,"mesh":true,"members":"a"}`:                  "either members or",
+		`{"format":1,"group":"a","members":"a"}`:                  "no number",
+		`{"format":1,"group":"1","reflectors":"1,"}`:              "no numbers",
+		`{"format":1,"group":"1","members":"a,B"}`:                "no name of a node",
+		`{"format":1,"group":"1","members":"` + long + `a"}`:      "members: 1001 bytes",
 	} {
 		if q, err := DecodeQuestion([]byte(value)); err == nil ||
 			!strings.Contains(err.Error(), want) {

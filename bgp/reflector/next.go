@@ -350,8 +350,8 @@ func put(k calico.Key, value []byte, err error) ([]Write, error) {
 }
 
 func (d *decider) createPeer() ([]Write, error) {
-	value, err := newPeer(peerName, outside(d.groups()), labelled(d.Label), d.objects[confKey].Value,
-		d.Now)
+	value, err := newPeer(peerName, outside(d.groups()), labelled(d.Label),
+		d.objects[confKey].Value, d.Now)
 	return put(peerKey, value, err)
 }
 

@@ -124,8 +124,9 @@ func TestNext(t *testing.T) {
 		{"a configuration that is wrong", Goal{Mode: Reflectors, Config: Config{Max: 1}}, nil, nil,
 			nil, "person: configuration: max: 1 is less than min, 3"},
 		{"begin", toReflectors, nil, nil, nil, "step: create BGPPeer(" + peerName + ")"},
-		{"a topology to come", Goal{Mode: Reflectors, Config: Config{Topology: "hierarchical"}}, nil,
-			nil, nil, `person: configuration: topology: "hierarchical" is not built yet; use ` +
+		{"a topology to come",
+			Goal{Mode: Reflectors, Config: Config{Topology: "hierarchical"}}, nil, nil, nil,
+			`person: configuration: topology: "hierarchical" is not built yet; use ` +
 				`"single", "quorum" or "multi"`},
 		{"a node lags", toReflectors, nil, nil, func(w *World) {
 			w.Agents["b"] = Agent{

@@ -13,6 +13,10 @@ import (
 
 // edited says what a person has changed, or left undone, so that no step may follow.
 func (d *decider) edited() []string {
+	if was := d.madeWith(); was != "" && was != d.Topology {
+		return []string{fmt.Sprintf("topology: the reflectors were made with %q, not with %q: "+
+			"set it back, and change it once the cluster is a mesh", was, d.Topology)}
+	}
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if d.Locked() {

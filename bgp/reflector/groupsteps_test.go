@@ -1,0 +1,165 @@
+package reflector
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// unfold returns all decisions up to the one that is reached, while all agents answer that nothing
+// would be lost. Marked are gates that open although the last node, a client, would have one copy
+// of a route, and steps that are taken although one of its sessions is down.
+func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal) {
+	t.Helper()
+	var all []string
+	goal.Since = start
+	for range 200 {
+		w := ready(worldOf(objects, nil))
+		if !goal.MeshOn.IsZero() {
+			w.Now = start.Add(2 * time.Minute)
+		}
+		d := Next(w, goal)
+		for d.Wait != nil && d.Wait.Ask != nil {
+			q, last := *d.Wait.Ask, w.names[len(w.names)-1]
+			asked := decided(d)
+			say(w, q)
+			a := w.Agents[last]
+			two := a.Answers
+			a.Answers = slices.Clone(two)
+			a.Answers[len(two)-1].IPv4.FewestCopies = 1
+			w.Agents[last] = a
+			if once := Next(w, goal); once.Wait == nil || once.Wait.Ask == nil ||
+				*once.Wait.Ask != q {
+				asked = "(one copy) " + asked
+			}
+			a.Answers = two
+			w.Agents[last] = a
+			all = append(all, asked)
+			d = Next(w, goal)
+		}
+		if d.Step == nil {
+			return append(all, decided(d)), objects, goal
+		}
+		last := w.names[len(w.names)-1]
+		a := w.Agents[last]
+		a.Status.Down = []Down{{w.peersOf(last)[0].CalicoNode, start}}
+		w.Agents[last] = a
+		although := ""
+		if Next(w, goal).Step != nil {
+			although = "(down) "
+		}
+		all = append(all, although+decided(d))
+		goal = d.Step.Goal
+		for _, write := range d.Step.Writes {
+			objects = slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
+				return o.Key == write.Key
+			})
+			if write.Value != nil {
+				objects = append(objects, Object{write.Key, write.Value, int64(len(all)) + 10})
+			}
+		}
+		slices.SortFunc(objects, func(a, b Object) int {
+			return cmp.Compare(a.Key.Resource(), b.Key.Resource())
+		})
+	}
+	t.Fatalf("no end: %s", strings.Join(all, "\n"))
+	return nil, nil, goal
+}
+
+// TestStepsOfQuorum: every step there and back with the questions that it asks, and the replacement
+// of a reflector.
+func TestStepsOfQuorum(t *testing.T) {
+	var nodes []testNode
+	for i, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		n := numbered(i)
+		n.name, n.age = name, 100-i
+		nodes = append(nodes, n)
+	}
+	goal := Goal{Mode: Reflectors, Config: Config{Topology: Quorum, Min: 4, Max: 4}}
+	there, objects, goal := unfold(t, objectsOf(nodes), goal)
+	k := nodeKey("b")
+	for i, o := range objects {
+		if o.Key == k {
+			e := edit{value: o.Value}
+			e.set("disk", "metadata", "annotations", cordonNote)
+			objects[i].Value = e.value
+		}
+	}
+	replaced, objects, goal := unfold(t, objects, goal)
+	goal.Mode = Mesh
+	back, _, _ := unfold(t, objects, goal)
+	got := strings.Join(slices.Concat(there, replaced, back), "\n")
+	got = strings.ReplaceAll(got, peerName, "ours")
+	if got != stepsOfQuorum {
+		t.Errorf("got\n%s\nwant\n%s", got, stepsOfQuorum)
+	}
+}
+
+// TestReplacedInQuorum: while clients peer with some reflectors alone, one dies or is cordoned.
+func TestReplacedInQuorum(t *testing.T) {
+	seed := cmp.Or(*walkSeed, rand.Uint64())
+	t.Logf("seed %d", seed)
+	for i := range 4 {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		m := drawModel(r, 7, false, Config{Topology: Quorum, Min: 4, Max: 4})
+		m.faults = []string{"cordon", "die"}
+		if events, _, wrong := m.walk(r); wrong != "" {
+			t.Fatal(fmt.Sprintf("walk %d, after %d events: %s", i, events, wrong))
+		}
+	}
+}
+
+// The reflectors are a to d, then e takes the place of b, which is cordoned.
+const stepsOfQuorum = `step: create BGPPeer(ours)
+(down) step: make Node(a) a reflector: the oldest of the nodes without a zone
+(one copy) ask: not all routes from reflector a at a, b, c, d, e and 2 more
+(down) step: make Node(b) a reflector: the oldest of the nodes without a zone
+(one copy) ask: not all routes from reflector b at b, c, d, e, f and 1 more
+(down) step: make Node(c) a reflector: the oldest of the nodes without a zone
+(one copy) ask: not all routes from reflector c at c, d, e, f, g
+(down) step: make Node(d) a reflector: the oldest of the nodes without a zone
+ask: not all routes without the mesh at a, b, c, d, e and 2 more
+(down) step: turn the mesh off
+(down) step: write BGPPeer(ours-1), BGPPeer(ours-2), BGPPeer(ours-3), BGPPeer(ours-4), which end no session
+ask: not all routes with e in group 1 at a, b, c, d, e and 2 more
+step: Node(e): to the reflectors a, b, c alone, group 1
+ask: not all routes with f in group 2 at a, b, c, d, e and 2 more
+step: Node(f): to the reflectors a, b, d alone, group 2
+ask: not all routes with g in group 3 at a, b, c, d, e and 2 more
+step: Node(g): to the reflectors a, c, d alone, group 3
+step: verify: reflectors a, b, c, d
+done: reflectors a, b, c, d
+(down) step: Node(e): to every reflector, out of the group
+ask: not all routes with the new reflector e at a, b, c, d, e and 2 more
+step: make Node(e) a reflector: replaces b in its zone
+(down) step: write BGPPeer(ours-1), BGPPeer(ours-2), BGPPeer(ours-4), which end no session
+ask: not all routes with group 1 at the reflectors 1,3,5 at a, b, c, d, e and 2 more
+step: BGPPeer(ours-1): the reflectors a, c, e, instead of a, b, c, e
+ask: not all routes with group 2 at the reflectors 1,4,5 at a, b, c, d, e and 2 more
+step: BGPPeer(ours-2): the reflectors a, d, e, instead of a, b, d, e
+ask: not all routes with group 4 at the reflectors 3,4,5 at a, b, c, d, e and 2 more
+step: BGPPeer(ours-4): the reflectors c, d, e, instead of b, c, d, e
+ask: not all routes without reflector b at a, b, c, d, e and 2 more
+step: Node(b) stops being a reflector: it is cordoned: disk
+ask: not all routes with b in group 1 at a, b, c, d, e and 2 more
+step: Node(b): to the reflectors a, c, e alone, group 1
+step: verify: reflectors a, c, d, e
+done: reflectors a, c, d, e
+(down) step: turn the mesh on
+(down) step: Node(b), Node(f), Node(g): to every reflector, out of the group
+(down) step: delete BGPPeer(ours-1), BGPPeer(ours-2), BGPPeer(ours-3), BGPPeer(ours-4)
+(one copy) ask: not all routes without reflector e at a, b, c, d, e and 2 more
+step: Node(e) stops being a reflector
+(one copy) ask: not all routes without reflector d at a, b, c, d, e and 2 more
+step: Node(d) stops being a reflector
+(one copy) ask: not all routes without reflector c at a, b, c, d, e and 2 more
+step: Node(c) stops being a reflector
+(one copy) ask: not all routes without reflector a at a, b, c, d, e and 2 more
+step: Node(a) stops being a reflector
+(down) step: delete BGPPeer(ours)
+step: verify: mesh
+done: mesh`
