@@ -225,7 +225,7 @@ fuzz: tools build
 	$(BUILD)/bgpfuzz -build $(BUILD) -fuzztime $(SESSIONTIME) $(if $(SHORT),-seed 1,-shrink) \
 	  $(BGPFUZZFLAGS)
 	$(if $(SHORT),,go test -vet=off -count=1 -v -timeout 1h \
-	  -run '^TestRandomWalks$$/^1000_nodes$$' ./bgp/reflector -nodes 1000)
+	  -run '^TestRandomWalks$$/^1000_nodes,_single$$' ./bgp/reflector -nodes 1000)
 
 clean:
 	rm -rf $(BUILD) out

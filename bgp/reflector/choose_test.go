@@ -450,7 +450,7 @@ func TestBadConfig(t *testing.T) {
 		"label and zoneLabel: vpp-route-agent/reflector-group marks something else": {
 			Label: groupLabel,
 		},
-		"avoid: it depends on vpp-route-agent/reflector-number, which marks those that are chosen": {
+		"avoid: it depends on " + numberLabel + ", which marks those that are chosen": {
 			Avoid: "has(" + numberLabel + ")",
 		},
 		"clusterID: 0.0.0.0 means a different ID on each BIRD": {ClusterID: "0.0.0.0"},

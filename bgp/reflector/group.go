@@ -13,12 +13,10 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// group is a set of reflectors with which some clients peer, by a BGPPeer of its own. Its clients
-// have groupLabel. All other nodes peer with every reflector, by the BGPPeer peerName: those that
-// have just joined the cluster, and the reflectors themselves. That BGPPeer leaves out the groups
-// that it names, and is written after theirs. So a node that has seen one of the two writes alone,
-// or its label early or late, has sessions by this or by that BGPPeer. Nothing else shows whether
-// BIRD has seen them.
+// group is a set of reflectors with which some clients peer, by a BGPPeer of its own. All other
+// nodes peer with every reflector, by the BGPPeer peerName: new ones, and the reflectors. It leaves
+// out the groups that it names, and is written after theirs, so that a node that sees writes late
+// always has sessions by one of the two (docs/decisions/0022-quorum-groups.md).
 type group struct {
 	Name       string `json:"name"`           // a number, from 1
 	Zone       string `json:"zone,omitempty"` // of its clients; with Quorum they are of any

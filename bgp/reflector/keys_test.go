@@ -176,8 +176,8 @@ func TestQuestionsThatCannotBeAnswered(t *testing.T) {
 	for value, want := range map[string]string{
 		``:                                                        "end of JSON",
 		`{"format":2,"mesh":true}`:                                "format 2 is not understood",
-		`{"format":1}`:                                            "one of cover, mesh, leave, enter and group",
-		`{"format":1,"mesh":true,"cover":"a"}`:                    "one of cover, mesh, leave, enter and group",
+		`{"format":1}`:                                            "one of cover, mesh",
+		`{"format":1,"mesh":true,"cover":"a"}`:                    "one of cover, mesh",
 		`{"format":1,"mesh":true,"label":"a"}`:                    "belongs to leave",
 		`{"format":1,"mesh":true,"resets":true}`:                  "resets, which belongs to leave",
 		`{"format":1,"mash":true}`:                                `unknown field "mash"`,
