@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
 )
@@ -35,7 +36,9 @@ type layout struct {
 	// rules of the choice of reflectors, besides the grace time, in YAML; loss: a migration by them
 	// loses packets
 	rules string
-	loss  bool
+	// groups: there are four reflectors, and clients peer with three of them
+	groups bool
+	loss   bool
 }
 
 // zones of the twelve nodes, in turn.
@@ -159,6 +162,20 @@ func (c *cluster) roles(ctx context.Context) (r roles, err error) {
 	c.meshOff = !r.MeshOn
 	for _, n := range c.nodes {
 		n.reflects = slices.Contains(r.nodes(), n.Name)
+	}
+	if !c.layout.groups {
+		return r, nil
+	}
+	s, err := c.Data.Snapshot(ctx, c.nodes[0].Name)
+	if err != nil {
+		return r, err
+	}
+	for _, n := range c.nodes {
+		peers, _ := bgp.Peers(n.Name, s)
+		n.wanted = nil
+		for _, p := range peers {
+			n.wanted = append(n.wanted, p.Address)
+		}
 	}
 	return r, nil
 }

@@ -25,6 +25,8 @@ var (
 	// the first and last is an agent with workloads
 	busyAgent = layout{controlled: true, birds: 11, rules: "min: 1\nmax: 1", loss: true}
 	birdsOnly = layout{controlled: true, birds: 12, rules: "bird: true", loss: true}
+	quorum    = layout{controlled: true, rules: "topology: quorum\nmin: 4\nmax: 4", groups: true}
+	multi     = layout{controlled: true, rules: "topology: multi\nmin: 4\nmax: 4", groups: true}
 )
 
 // controllerFaults are in a cluster of twelve nodes, where each two workloads send to each other.
@@ -49,6 +51,11 @@ var controllerFaults = []fault{
 	{name: "controller-bird-only", kind: kernelNodes, layout: birdsOnly, long: true,
 		allowed: "to and from reflectors",
 		what:    "the same with nodes that all run BIRD", run: thereAndBackWithLoss},
+	{name: "controller-quorum", kind: kernelNodes, layout: quorum, long: true, allowed: "0",
+		what: "the controller moves twelve nodes to the topology quorum, with four reflectors, " +
+			"and back", run: thereAndBack},
+	{name: "controller-multi", kind: kernelNodes, layout: multi, long: true, allowed: "0",
+		what: "the same with the topology multi", run: thereAndBack},
 	{name: "controller-leader", kind: kernelNodes, layout: agentsOnly, allowed: "0",
 		what: "the controller that leads is killed halfway to reflectors, another goes on; then " +
 			"back to the mesh", run: killController},
@@ -165,6 +172,10 @@ func (t *trial) there(ctx context.Context, meanwhile func() error) error {
 		return err
 	}
 	took := time.Since(began).Seconds()
+	for _, n := range t.nodes {
+		t.must(!t.layout.groups || n.reflects || len(n.peers()) == 3,
+			"%s peers with %v instead of three reflectors", n.Name, n.peers())
+	}
 	t.noteReflectors(fmt.Sprintf("reflectors after %.1f s", took))
 	return t.sessionsKept(ctx, before, t.mayEnd(before))
 }
@@ -200,13 +211,13 @@ func (t *trial) noteReflectors(what string) {
 }
 
 // mayEnd are the sessions that have no reflector at either end, and those with BIRD, which resets
-// them when a role changes.
+// them when a role changes; where clients have groups, those with other reflectors, too.
 func (t *trial) mayEnd(all map[session]time.Time) map[session]bool {
 	may := map[session]bool{}
 	for s := range all {
 		may[s] = true
 		for _, n := range t.nodes {
-			if n.Address == s.peer && n.runsBird() {
+			if t.layout.groups || n.Address == s.peer && n.runsBird() {
 				may[s] = true
 				break
 			}

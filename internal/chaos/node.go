@@ -20,6 +20,7 @@ type node struct {
 	workload *testcluster.Workload // nil: the node forwards nothing
 	port     testcluster.Port      // of the workload
 	reflects bool                  // as the controllers have chosen, when they were last asked
+	wanted   []netip.Addr          // its peers then, in a layout with groups
 }
 
 // speaker is a node's BGP daemon, a process of its own.
@@ -80,6 +81,9 @@ func (n *node) objection(ctx context.Context) error {
 // peers are those that n must have a session with: all other nodes in the mesh, else the
 // reflectors, and a reflector's clients; and the router of its rack.
 func (n *node) peers() (all []netip.Addr) {
+	if n.cluster.layout.groups {
+		return n.wanted
+	}
 	for _, r := range n.cluster.reflectors {
 		all = append(all, r.address)
 	}
