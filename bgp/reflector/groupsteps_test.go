@@ -2,7 +2,6 @@ package reflector
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -109,7 +108,7 @@ func TestReplacedInQuorum(t *testing.T) {
 		m := drawModel(r, 7, false, Config{Topology: Quorum, Min: 4, Max: 4})
 		m.faults = []string{"cordon", "die"}
 		if events, _, wrong := m.walk(r); wrong != "" {
-			t.Fatal(fmt.Sprintf("walk %d, after %d events: %s", i, events, wrong))
+			t.Fatalf("walk %d, after %d events: %s", i, events, wrong)
 		}
 	}
 }
