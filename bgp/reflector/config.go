@@ -105,6 +105,9 @@ func (c Config) parse() (rules, error) {
 	}
 	id, err := netip.ParseAddr(c.ClusterID)
 	bad(err != nil || !id.Is4(), "clusterID: %.64q is not a dotted quad", c.ClusterID)
+	bad(err == nil && c.Topology == Multi && id.Is4() && id.Compare(lastFirstID) > 0,
+		"clusterID: with topology %q it may be at most %s, as the next ones follow", Multi,
+		lastFirstID)
 	// BIRD reads it as its own router ID, GoBGP literally.
 	bad(id == netip.IPv4Unspecified(), "clusterID: 0.0.0.0 means a different ID on each BIRD")
 	for _, l := range [][2]string{{"label", c.Label}, {"zoneLabel", c.ZoneLabel}} {
@@ -211,6 +214,9 @@ func (r rules) perNode(reflectors int) int {
 	}
 	return reflectors
 }
+
+// lastFirstID leaves a number to each reflector that ever replaces another.
+var lastFirstID = netip.AddrFrom4([4]byte{255, 239, 255, 255})
 
 // clusterIDOf is that of the reflector with a number, from 1.
 func (r rules) clusterIDOf(number int) string {

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -64,33 +65,37 @@ func (d *decider) meshIsSeen() *Wait {
 	return &Wait{What: fmt.Sprintf("the mesh has been on for less than %s", d.grace)}
 }
 
-// sessionsUp: all sessions between nodes that gates look at are up.
+// sessionsUp: all sessions between nodes that gates look at are up, but those of reflectors that are
+// replaced.
 func (d *decider) sessionsUp() *Wait {
+	counts := func(a, b string) bool { return d.seenNode(b) && !d.outgoing[a] && !d.outgoing[b] }
+	uncounted := maps.Clone(d.dead)
+	maps.Copy(uncounted, d.outgoing)
 	for _, n := range d.only(d.bird) {
-		if other := d.birdDown(n); other != "" {
+		if other := d.birdDown(n); other != "" && counts(n, other) {
 			return sessionDown(n, other)
 		}
 	}
 	for _, n := range d.only(d.known) {
 		s := d.Agents[n].Status
 		for _, down := range s.Down {
-			if d.seenNode(down.Node) {
+			if counts(n, down.Node) {
 				return sessionDown(n, down.Node)
 			}
 		}
 		more := s.Wanted - s.Up - len(s.Down)
-		if more <= 0 {
+		if more <= 0 || d.outgoing[n] {
 			continue
 		}
 		if d.hasDownBits(n) {
 			for other, isDown := range d.downBits(n) {
-				if isDown && d.seenNode(other) {
+				if isDown && counts(n, other) {
 					return sessionDown(n, other)
 				}
 			}
 			continue
 		}
-		if more > d.unlisted(n, d.dead) {
+		if more > d.unlisted(n, uncounted) {
 			return &Wait{
 				What:  fmt.Sprintf("%d sessions of %s are down", s.Wanted-s.Up, n),
 				Nodes: []string{n},

@@ -67,23 +67,28 @@ func (w *World) groups() (all []group) {
 	return all
 }
 
-// madeWith is the topology with which our reflectors were made; "": one or none may be of any.
+// madeWith is the topology with which most of our reflectors were made, whatever a person has
+// changed at the others; "": one or none may be of any.
 func (d *decider) madeWith() Topology {
-	ids := map[string]bool{}
-	for _, name := range d.ours() {
+	all := d.ours()
+	numbered, most, ids := 0, 0, map[string]int{}
+	for _, name := range all {
 		n := d.snapshot.Nodes[name]
-		if n.Labels[numberLabel] == "" {
-			return Single
+		if n.Labels[numberLabel] != "" {
+			numbered++
 		}
-		ids[n.RouteReflectorClusterID] = true
+		ids[n.RouteReflectorClusterID]++
+		most = max(most, ids[n.RouteReflectorClusterID])
 	}
 	switch {
-	case len(ids) > 1:
-		return Multi
-	case len(d.ours()) > 1:
+	case 2*numbered < len(all), numbered == 0 && len(all) > 0:
+		return Single
+	case len(all) < 2:
+		return ""
+	case 2*most > len(all):
 		return Quorum
 	}
-	return ""
+	return Multi
 }
 
 // groupOf is the group of a node; "": it has none.
@@ -155,11 +160,19 @@ type grouping struct {
 	numbers  []int          // of the reflectors that stay, sorted
 	zoneOf   map[int]string // of a reflector
 	load     map[int]int    // clients of a reflector
+	taken    map[int]bool   // numbers of groups whose BGPPeer would be another's
 }
 
 // newGrouping is that of the reflectors that were chosen and have the role.
 func (d *decider) newGrouping(c Choice) *grouping {
-	f := &grouping{topology: d.Topology, zoneOf: map[int]string{}, load: map[int]int{}}
+	f := &grouping{topology: d.Topology, zoneOf: map[int]string{}, load: map[int]int{},
+		taken: map[int]bool{}}
+	for name := range d.snapshot.BGPPeers {
+		text, _ := strings.CutPrefix(name, groupPeer(""))
+		if n, err := strconv.Atoi(text); err == nil {
+			f.taken[n] = true
+		}
+	}
 	for _, r := range c.Reflectors {
 		if d.isOurs(r.Node) {
 			n := d.turn(r.Node)
@@ -207,7 +220,8 @@ func (f *grouping) wanted(now []group, clients map[string]int, zones []string) [
 			want = max(1, len(f.in(f.numbers, zone, true)))
 		}
 		for ; have < want; have++ {
-			last++
+			for last++; f.taken[last]; last++ {
+			}
 			g := group{Name: strconv.Itoa(last), Zone: zone}
 			g.Reflectors = numbersText(f.choose(g))
 			add(g, 1)

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -35,6 +36,10 @@ func (d *decider) toGroups(c Choice) (Decision, bool) {
 	}
 	slices.Sort(zones)
 	now, f := d.groups(), d.newGrouping(c)
+	if len(f.numbers) == 0 {
+		return byPerson("no reflector may stay, and no other node can be one; " +
+			some(c.Problems, "; ")), true
+	}
 	wanted := f.wanted(now, clients, slices.Compact(zones))
 	if decision, ok := d.addToGroups(now, wanted); ok {
 		return decision, true
@@ -135,7 +140,13 @@ func (d *decider) disband(members []string) Decision {
 
 // withoutGroups ends all groups; false: there are none.
 func (d *decider) withoutGroups() (Decision, bool) {
-	if members := d.only(func(n string) bool { return d.groupOf(n) != "" }); len(members) > 0 {
+	var members []string // also such as have lost their address meanwhile
+	for _, n := range slices.Sorted(maps.Keys(d.snapshot.Nodes)) {
+		if d.groupOf(n) != "" {
+			members = append(members, n)
+		}
+	}
+	if len(members) > 0 {
 		return d.disband(members), true
 	}
 	all := d.groups()
@@ -162,8 +173,9 @@ func (d *decider) leaveOut(groups []group) ([]Write, error) {
 	return put(peerKey, value, err)
 }
 
-// room is how many objects a step may write: it compares them, and the reflectors.
-func (d *decider) room() int { return maxCompared - 2 - len(d.reflectors()) }
+// room is how many objects a step may write: it compares them, and the reflectors. One is too many
+// where step says that there are too many reflectors.
+func (d *decider) room() int { return max(1, maxCompared-2-len(d.reflectors())) }
 
 // nodesOf names the reflectors of a group, for people.
 func (d *decider) nodesOf(g group) string {

@@ -104,6 +104,8 @@ type decider struct {
 	dead map[string]bool
 	// seenNodes is what seenNode has found.
 	seenNodes map[string]bool
+	// outgoing are reflectors that are to go. That a session with one is down keeps it from nothing.
+	outgoing map[string]bool
 }
 
 // Next returns the next step to the goal, or what it waits for. It remembers nothing: resources,
@@ -158,6 +160,10 @@ func (d *decider) toReflectors() Decision {
 		if reasons := d.preflight(c); len(reasons) > 0 {
 			return byPerson(some(reasons, "; "))
 		}
+	}
+	d.outgoing = map[string]bool{}
+	for _, r := range d.ours() {
+		d.outgoing[r] = !d.meshIsOn() && !c.Has(r)
 	}
 	if d.objects[peerKey].Revision == 0 {
 		return d.when(d.applied, d.sessionsUp).then("create BGPPeer("+peerName+")", d.createPeer)
@@ -304,7 +310,8 @@ func (d *decider) orUndo(does string, wait *Wait) Decision {
 		reason := fmt.Sprintf("%s, for %s, before the step: %s", wait.What, d.limit, does)
 		return d.step("undo: "+reason, nil, func(g *Goal) { g.Since, g.Undo = d.Now, reason })
 	}
-	if wait.Ask != nil && wait.Ask.Enter != "" { // another one takes the role
+	// Another one takes the role, if it is this one alone that keeps the gate shut.
+	if wait.Ask != nil && wait.Ask.Enter != "" && slices.Equal(wait.Nodes, []string{wait.Ask.Enter}) {
 		reason := fmt.Sprintf("%s, for %s", wait.What, d.limit)
 		return passage{d: d}.then(fmt.Sprintf("cordon Node(%s): %s", wait.Ask.Enter, reason),
 			d.disable(wait.Ask.Enter, reason))

@@ -53,6 +53,9 @@ func (d *decider) edited() []string {
 			add("BGPPeer(%s): %s", peerName, reason)
 		}
 	}
+	if d.goal.target() == Reflectors {
+		all = append(all, d.foreignRoles()...)
+	}
 	return slices.Concat(all, d.groupEdits(), d.adoptedEdits())
 }
 
@@ -85,9 +88,6 @@ func (d *decider) ourPeer() (calico.BGPPeer, error) {
 func (d *decider) preflight(c Choice) []string {
 	if len(c.Problems) > 0 {
 		return c.Problems
-	}
-	if reasons := d.foreignRoles(); len(reasons) > 0 {
-		return reasons
 	}
 	if reason := d.lossThere(c); reason != "" && !d.goal.AcceptLoss {
 		return []string{reason}

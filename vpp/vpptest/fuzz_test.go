@@ -52,8 +52,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Add(byte(9), []byte{})
 	f.Fuzz(func(t *testing.T, which byte, msg []byte) {
-		s := &Server{clients: map[*client]bool{}, requests: map[string]int{}}
-		s.boot()
+		s := booted("")
 		s.AddInterface("loop0", netip.MustParsePrefix("10.0.0.1/24"),
 			netip.MustParsePrefix("fd00::1/64"))
 		near, far := net.Pipe()

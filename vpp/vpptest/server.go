@@ -61,14 +61,20 @@ type Server struct {
 
 // Start serves a VPP with an empty FIB on the socket path, which must not exist.
 func Start(path string) (*Server, error) {
-	s := &Server{path: path, clients: map[*client]bool{}, requests: map[string]int{},
-		hostLinks: map[string]bool{},
-		nextPID:   100 + rand.Uint32N(1000)}
-	s.boot()
+	s := booted(path)
 	if err := s.OpenSocket(); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// booted is a VPP that has started, and serves nobody yet.
+func booted(path string) *Server {
+	s := &Server{path: path, clients: map[*client]bool{}, requests: map[string]int{},
+		hostLinks: map[string]bool{},
+		nextPID:   100 + rand.Uint32N(1000)}
+	s.boot()
+	return s
 }
 
 // New serves a VPP on a socket in a new temporary folder, which Close removes.
