@@ -447,6 +447,8 @@ func TestBadConfig(t *testing.T) {
 		`bird: with topology "quorum" no node with BIRD can be a reflector`: {
 			Topology: Quorum, Bird: true,
 		},
+		`clusterID: with topology "multi" it may be at most 255.239.255.255, as the next ones ` +
+			"follow": {Topology: Multi, ClusterID: "255.255.255.255"},
 		"label and zoneLabel: vpp-route-agent/reflector-group marks something else": {
 			Label: groupLabel,
 		},

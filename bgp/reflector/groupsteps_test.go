@@ -69,17 +69,20 @@ func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal
 	return nil, nil, goal
 }
 
-// TestStepsOfQuorum: every step there and back with the questions that it asks, and the replacement
-// of a reflector.
-func TestStepsOfQuorum(t *testing.T) {
-	var nodes []testNode
+func sevenNodes() (nodes []testNode) {
 	for i, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		n := numbered(i)
 		n.name, n.age = name, 100-i
 		nodes = append(nodes, n)
 	}
+	return nodes
+}
+
+// TestStepsOfQuorum: every step there and back with the questions that it asks, and the replacement
+// of a reflector.
+func TestStepsOfQuorum(t *testing.T) {
 	goal := Goal{Mode: Reflectors, Config: Config{Topology: Quorum, Min: 4, Max: 4}}
-	there, objects, goal := unfold(t, objectsOf(nodes), goal)
+	there, objects, goal := unfold(t, objectsOf(sevenNodes()), goal)
 	k := nodeKey("b")
 	for i, o := range objects {
 		if o.Key == k {
@@ -97,6 +100,123 @@ func TestStepsOfQuorum(t *testing.T) {
 	if got != stepsOfQuorum {
 		t.Errorf("got\n%s\nwant\n%s", got, stepsOfQuorum)
 	}
+}
+
+// inQuorum is a cluster of a to g with the reflectors a to d and groups of clients. change is made
+// to the JSON of one Node.
+func inQuorum(t *testing.T, node string, change func(*edit)) ([]Object, Goal) {
+	_, objects, goal := unfold(t, objectsOf(sevenNodes()), Goal{
+		Mode: Reflectors, Config: Config{Topology: Quorum, Min: 4, Max: 4},
+	})
+	for i, o := range objects {
+		if o.Key == nodeKey(node) {
+			e := edit{value: o.Value}
+			change(&e)
+			objects[i].Value = e.value
+		}
+	}
+	goal.Since = start
+	return objects, goal
+}
+
+func cordoned(e *edit) { e.set("disk", "metadata", "annotations", cordonNote) }
+
+// take puts what a step writes.
+func take(t *testing.T, objects []Object, d Decision) []Object {
+	t.Helper()
+	if d.Step == nil {
+		t.Fatal(decided(d))
+	}
+	for _, w := range d.Step.Writes {
+		objects = slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
+			return o.Key == w.Key
+		})
+		if w.Value != nil {
+			objects = append(objects, Object{w.Key, w.Value, 99})
+		}
+	}
+	return objects
+}
+
+// A reflector that is to go is replaced although its sessions are down, since nothing passes there.
+func TestABrokenReflectorIsReplaced(t *testing.T) {
+	objects, goal := inQuorum(t, "b", cordoned)
+	objects = take(t, objects, Next(ready(worldOf(objects, nil)), goal)) // e leaves its group
+	w := ready(worldOf(objects, nil))
+	for n, a := range w.Agents {
+		if n != "b" {
+			a.Status.Down, a.Status.Wanted = []Down{{"b", start}}, 4
+			a.Status.Up = 3
+			w.Agents[n] = a
+		}
+	}
+	if got := decided(Next(w, goal)); !strings.HasPrefix(got, "ask: not all routes with the new") {
+		t.Errorf("it does not go on: %s", got)
+	}
+	a := w.Agents["c"]
+	a.Status.Down = append(a.Status.Down, Down{"d", start})
+	w.Agents["c"] = a
+	if got := decided(Next(w, goal)); got != "wait: the session between c and d is down" {
+		t.Errorf("it goes on: %s", got)
+	}
+}
+
+// A gate that another node keeps shut cordons nobody, however long it is.
+func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
+	objects, goal := inQuorum(t, "b", cordoned)
+	objects = take(t, objects, Next(ready(worldOf(objects, nil)), goal))
+	for silent, want := range map[string]string{
+		"g": "ask: not all routes with the new reflector e at g",
+		"e": "step: cordon Node(e): not all routes with the new reflector e at e, for 10m0s",
+	} {
+		w := ready(worldOf(objects, nil))
+		w.Now = start.Add(time.Hour)
+		say(w, *Next(w, goal).Wait.Ask)
+		a := w.Agents[silent]
+		a.Answers = nil
+		w.Agents[silent] = a
+		if got := decided(Next(w, goal)); got != want {
+			t.Errorf("%s is silent: %s, want %s", silent, got, want)
+		}
+	}
+}
+
+// A client that has lost its address leaves its group like the others.
+func TestAClientWithoutAnAddressLeavesItsGroup(t *testing.T) {
+	objects, goal := inQuorum(t, "f", func(e *edit) { e.remove("spec", "bgp", "ipv4Address") })
+	goal.Mode = Mesh
+	w := ready(worldOf(objects, nil))
+	objects = take(t, objects, Next(w, goal)) // the mesh on
+	w = ready(worldOf(objects, nil))
+	want := "step: Node(e), Node(f), Node(g): to every reflector, out of the group"
+	if got := decided(Next(w, goal)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A person's BGPPeer that is named like a group's stays as it is.
+func TestAPersonsBGPPeerIsNoGroups(t *testing.T) {
+	objects, goal := inQuorum(t, "a", func(*edit) {})
+	goal.Mode = Mesh
+	for range 3 { // the mesh on, the clients out of their groups, their BGPPeers gone
+		objects = take(t, objects, Next(ready(worldOf(objects, nil)), goal))
+	}
+	objects = append(objects, bgpPeer(groupPeer("2"), `{"peerIP":"192.0.2.1","asNumber":65000}`))
+	goal.Mode = Reflectors
+	for range 9 {
+		w := ready(worldOf(objects, nil))
+		w.preview = true
+		d := Next(w, goal)
+		if strings.Contains(decided(d), "BGPPeer("+groupPeer("1")) {
+			if got := strings.ReplaceAll(decided(d), peerName, ""); got != "step: write "+
+				"BGPPeer(-1), BGPPeer(-3), BGPPeer(-4), BGPPeer(-5), which end no session" {
+				t.Error(got)
+			}
+			return
+		}
+		objects, goal = take(t, objects, d), d.Step.Goal
+	}
+	t.Error("no groups are written")
 }
 
 // TestReplacedInQuorum: while clients peer with some reflectors alone, one dies or is cordoned.

@@ -104,7 +104,7 @@ type decider struct {
 	dead map[string]bool
 	// seenNodes is what seenNode has found.
 	seenNodes map[string]bool
-	// outgoing are reflectors that are to go. That a session with one is down keeps it from nothing.
+	// outgoing are reflectors that are to go. No gate waits for a session with one.
 	outgoing map[string]bool
 }
 
@@ -311,10 +311,10 @@ func (d *decider) orUndo(does string, wait *Wait) Decision {
 		return d.step("undo: "+reason, nil, func(g *Goal) { g.Since, g.Undo = d.Now, reason })
 	}
 	// Another one takes the role, if it is this one alone that keeps the gate shut.
-	if wait.Ask != nil && wait.Ask.Enter != "" && slices.Equal(wait.Nodes, []string{wait.Ask.Enter}) {
+	if q := wait.Ask; q != nil && q.Enter != "" && slices.Equal(wait.Nodes, []string{q.Enter}) {
 		reason := fmt.Sprintf("%s, for %s", wait.What, d.limit)
-		return passage{d: d}.then(fmt.Sprintf("cordon Node(%s): %s", wait.Ask.Enter, reason),
-			d.disable(wait.Ask.Enter, reason))
+		return passage{d: d}.then(fmt.Sprintf("cordon Node(%s): %s", q.Enter, reason),
+			d.disable(q.Enter, reason))
 	}
 	if wait.Ask == nil || wait.Ask.Cover == "" {
 		return Decision{Wait: wait}
