@@ -65,8 +65,8 @@ func (d *decider) meshIsSeen() *Wait {
 	return &Wait{What: fmt.Sprintf("the mesh has been on for less than %s", d.grace)}
 }
 
-// sessionsUp: all sessions between nodes that gates look at are up, but those of reflectors that are
-// replaced.
+// sessionsUp: all sessions between nodes that gates look at are up, but those of reflectors that
+// are to go.
 func (d *decider) sessionsUp() *Wait {
 	counts := func(a, b string) bool { return d.seenNode(b) && !d.outgoing[a] && !d.outgoing[b] }
 	uncounted := maps.Clone(d.dead)
