@@ -18,9 +18,9 @@ func (d *decider) zoneOf(node string) string {
 	return d.snapshot.Nodes[node].Labels[d.ZoneLabel]
 }
 
-// toGroups: once the mesh is off, the groups; with that the clients leave reflectors. A group gets
-// new reflectors before it loses others. Sessions come to be first, in every step that only adds
-// some; those that end sessions ask whether anything would be missing.
+// toGroups takes clients from every reflector to the groups, once the mesh is off. A group gets new
+// reflectors before it loses others. A step that only adds sessions waits for no answer; one that
+// ends sessions first asks whether any route would be missing.
 func (d *decider) toGroups(c Choice) (Decision, bool) {
 	if d.Topology == Single {
 		return Decision{}, false
@@ -261,16 +261,16 @@ func (d *decider) enters(node string) gate {
 		if d.meshIsOn() || d.Topology == Single {
 			return nil
 		}
-		if down := d.whole(); down != nil {
+		if down := d.sessionsUp(); down != nil {
 			return down
 		}
 		q := Question{Enter: node, Label: d.Label, ClusterID: d.clusterIDOf(d.nextTurn())}
-		// What a dead reflector has passed on, is there once, until another one has its place.
+		// While a reflector is dead, some clients have a single copy of what it passed on.
 		copies := d.copies(len(d.reflectors()))
-		isReplaced := slices.ContainsFunc(d.reflectors(), func(r string) bool { return d.dead[r] })
+		oneIsDead := slices.ContainsFunc(d.reflectors(), func(r string) bool { return d.dead[r] })
 		return d.answers(q, d.only(d.seenNode), func(n string) int {
-			if n == node || isReplaced {
-				return 1 // a reflector has routes from their nodes alone
+			if n == node || oneIsDead {
+				return 1 // as a reflector it has each route from the route's own node alone
 			}
 			return copies(n)
 		})

@@ -211,13 +211,17 @@ func (t *trial) noteReflectors(what string) {
 }
 
 // mayEnd are the sessions that have no reflector at either end, and those with BIRD, which resets
-// them when a role changes; where clients have groups, those with other reflectors, too.
+// them when a role changes. Where clients have groups, it is those that no node wants.
 func (t *trial) mayEnd(all map[session]time.Time) map[session]bool {
 	may := map[session]bool{}
 	for s := range all {
 		may[s] = true
 		for _, n := range t.nodes {
-			if t.layout.groups || n.Address == s.peer && n.runsBird() {
+			if t.layout.groups {
+				may[s] = may[s] && !(n.Name == s.node && slices.Contains(n.wanted, s.peer))
+				continue
+			}
+			if n.Address == s.peer && n.runsBird() {
 				may[s] = true
 				break
 			}
