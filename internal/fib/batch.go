@@ -122,11 +122,13 @@ func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting
 // cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
 // it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
 // would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
-// that needs the results of all before. What is stale waits until all is selected, and goes alone.
+// that needs the results of all before. s.rewrite is reason enough for a batch without ops: else
+// the next process would doubt an interface again. What is stale waits until all is selected, and
+// goes alone.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
-		s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
+		!s.rewrite && s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
 		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) ||
 		s.stale.len() > 0 && len(s.dirty) > 0 {
 		return nil
@@ -160,7 +162,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 		}
 	}
 	s.takeOver(b)
-	if len(b.ops)+len(b.takeovers) == 0 {
+	if len(b.ops)+len(b.takeovers) == 0 && !s.rewrite {
 		return nil
 	}
 	b.done = make([]bool, len(b.ops))

@@ -59,7 +59,7 @@ type syncer struct {
 	suspect map[string]bool
 	anew    map[string]bool // those of suspect that were made anew under their index
 	epoch   int             // counts changes of the meaning of interface names
-	rewrite bool            // the journal must be written anew before the next batch
+	rewrite bool            // the journal is to be written anew: with the next batch, or without ops
 
 	repairDrift bool
 	spots       spots
