@@ -119,12 +119,10 @@ func (b *batch) isVoid() bool {
 // nextSize is how many ops the next batch may have: a quarter of a long queue.
 func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting()/4)) }
 
-// cut takes the next batch off the queues, nil when there is nothing to do or no data plane to do
-// it to. Behind one that is in flight only a full batch is cut, since a small one gains nothing and
-// would grow meanwhile; and none that has the journal written anew (rewrite, or s.rewrite), since
-// that needs the results of all before. s.rewrite is reason enough for a batch without ops: else
-// the next process would doubt an interface again. What is stale waits until all is selected, and
-// goes alone.
+// cut takes the next batch off the queues, nil when there is nothing to do. Behind one that is in
+// flight only a full batch is cut, since a small one would grow meanwhile; and none that has the
+// journal written anew (rewrite, or s.rewrite, which is reason enough for a batch without ops),
+// since that needs all earlier results. What is stale waits until all is selected, and goes alone.
 func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||

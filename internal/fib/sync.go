@@ -59,7 +59,7 @@ type syncer struct {
 	suspect map[string]bool
 	anew    map[string]bool // those of suspect that were made anew under their index
 	epoch   int             // counts changes of the meaning of interface names
-	rewrite bool            // the journal is to be written anew: with the next batch, or without ops
+	rewrite bool            // the journal is to be written anew, if only for itself
 
 	repairDrift bool
 	spots       spots
