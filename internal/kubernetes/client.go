@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -28,9 +29,14 @@ import (
 // requestTimeout bounds the wait for an answer.
 const requestTimeout = 20 * time.Second
 
-// Client talks to one API server. It has no clientset: Nodes are all that it reads.
+// userAgent names us in the API server's logs.
+const userAgent = "vpp-route-agent"
+
+// Client talks to one API server. It has no clientset: Nodes have Kubernetes' type, and all other
+// objects are JSON.
 type Client struct {
 	rest   *rest.RESTClient
+	base   string // begins all URLs
 	codec  runtime.ParameterCodec
 	server string
 	web    *http.Client
@@ -50,6 +56,62 @@ func NewClient(kubeconfig string) (*Client, error) {
 	if kubeconfig != "" {
 		cfg, err = fromFile(kubeconfig)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return newClient(cfg)
+}
+
+// ClientConfig says how to reach an API server, as calico-node's variables do. Each field that is
+// given goes before what the kubeconfig or the pod says.
+type ClientConfig struct {
+	Kubeconfig string // file, or several with a colon between; "": none
+	Context    string // of the kubeconfig
+	Server     string // "https://host:port"
+	CAFile     string
+	CertFile   string
+	KeyFile    string
+	Token      string
+	Insecure   bool // the server's certificate is not checked
+}
+
+// NewClientFor connects as c says: with its kubeconfig, as the pod that it runs in, or with nothing
+// but what c has. It makes no request.
+func NewClientFor(c ClientConfig) (*Client, error) {
+	if c.Kubeconfig == "" && InPod() {
+		cfg, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, err
+		}
+		if c.Server != "" {
+			cfg.Host = c.Server
+		}
+		if c.CAFile != "" {
+			cfg.CAFile = c.CAFile
+		}
+		if c.CertFile != "" {
+			cfg.CertFile, cfg.KeyFile = c.CertFile, c.KeyFile
+		}
+		if c.Token != "" {
+			cfg.BearerToken, cfg.BearerTokenFile = c.Token, ""
+		}
+		if c.Insecure {
+			cfg.CAFile, cfg.Insecure = "", true
+		}
+		return newClient(cfg)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	if files := filepath.SplitList(c.Kubeconfig); len(files) > 1 {
+		rules.Precedence = files
+	} else {
+		rules.ExplicitPath = c.Kubeconfig
+	}
+	over := &clientcmd.ConfigOverrides{CurrentContext: c.Context}
+	over.ClusterInfo.Server, over.ClusterInfo.CertificateAuthority = c.Server, c.CAFile
+	over.ClusterInfo.InsecureSkipTLSVerify = c.Insecure
+	over.AuthInfo.ClientCertificate, over.AuthInfo.ClientKey = c.CertFile, c.KeyFile
+	over.AuthInfo.Token = c.Token
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over).ClientConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +152,7 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	}
 	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.UserAgent = "vpp-route-agent"
+	cfg.UserAgent = userAgent
 	cfg.WarningHandler = rest.NoWarnings{} // they would go to stderr in a format of their own
 	web, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -104,8 +166,15 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{client, runtime.NewParameterCodec(scheme), cfg.Host, web,
-		requestTimeout}, nil
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		rest: client, base: strings.TrimSuffix(base.String(), "/"),
+		codec: runtime.NewParameterCodec(scheme), server: cfg.Host, web: web,
+		timeout: requestTimeout,
+	}, nil
 }
 
 // cordonNote is on a Node that was cordoned by Cordon, and says why. Without it the cordon is
