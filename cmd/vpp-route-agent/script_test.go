@@ -44,7 +44,15 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, programs)
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, false) }
+
+// TestScriptsInKubernetes runs the same with the same cluster in the Kubernetes API.
+func TestScriptsInKubernetes(t *testing.T) { runScripts(t, true) }
+
+// etcdOnly are the words of scripts about what there is in etcd alone.
+var etcdOnly = []string{"NOTHING"}
+
+func runScripts(t *testing.T, inKubernetes bool) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts found (%v): a suite that runs nothing must not pass", err)
@@ -59,7 +67,7 @@ func TestScripts(t *testing.T) {
 		// testscript's own folder stays when -run chooses some of the scripts
 		WorkdirRoot: t.TempDir(),
 		Setup: func(env *testscript.Env) error {
-			return setUp(env, block.next(), children)
+			return setUp(env, block.next(), children, inKubernetes)
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "ipv6" || cond == "namespace" {
@@ -104,19 +112,22 @@ type script struct {
 	env      *testscript.Env
 	net      string
 	children *forker
-	etcd     *etcdLab
-	vpp      *vppLab
-	agent    *agentProcess // nil: none runs
-	starts   int
-	peers    map[string]*peer
-	service  *serviceManager // nil: none
-	caller   *caller         // nil: none
+	// kubernetes: the agent reads the Kubernetes API instead of etcd.
+	kubernetes bool
+	etcd       *etcdLab
+	vpp        *vppLab
+	agent      *agentProcess // nil: none runs
+	starts     int
+	peers      map[string]*peer
+	service    *serviceManager // nil: none
+	caller     *caller         // nil: none
 }
 
 type scriptKey struct{}
 
-func setUp(env *testscript.Env, network string, children *forker) error {
-	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{}}
+func setUp(env *testscript.Env, network string, children *forker, inKubernetes bool) error {
+	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{},
+		kubernetes: inKubernetes}
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
 		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),

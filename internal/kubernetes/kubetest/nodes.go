@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -38,7 +39,7 @@ func (s *Server) node(name string) *corev1.Node {
 	}
 	n := &corev1.Node{}
 	if err := json.Unmarshal(raw, n); err != nil {
-		s.t.Errorf("Node(%s): %v", name, err)
+		panic(fmt.Sprintf("kubetest: Node(%s): %v", name, err))
 	}
 	return n
 }
@@ -48,7 +49,7 @@ func (s *Server) putNode(n *corev1.Node) {
 	n.APIVersion, n.Kind = "v1", "Node"
 	raw, err := json.Marshal(n)
 	if err != nil {
-		s.t.Errorf("Node(%s): %v", n.Name, err)
+		panic(fmt.Sprintf("kubetest: Node(%s): %v", n.Name, err))
 	}
 	s.put(nodes, n.Name, raw)
 }

@@ -33,7 +33,7 @@ const Token = "t0ken"
 // A kind is named as RBAC does: "nodes", "ippools.crd.projectcalico.org". Those of the core group
 // are always there, others from Install on.
 type Server struct {
-	t    *testing.T
+	t    *testing.T // nil: of no test
 	http *httptest.Server
 
 	mu      sync.Mutex // guards what follows
@@ -72,10 +72,10 @@ type event struct {
 	was, now json.RawMessage // nil: not there
 }
 
-// NewServer starts a server without objects. It ends with the test.
-func NewServer(t *testing.T) *Server {
+// Start starts a server without objects. The caller closes it.
+func Start() *Server {
 	s := &Server{
-		t: t, state: state{100, map[string]map[string]json.RawMessage{}}, oldest: 100,
+		state: state{100, map[string]map[string]json.RawMessage{}}, oldest: 100,
 		groups: map[string]string{}, kinds: map[string]bool{}, token: Token,
 		changed: make(chan struct{}), ended: make(chan struct{}), lists: map[string]int{},
 		asked: map[string]int{}, faults: faults{denied: map[string]bool{}},
@@ -84,12 +84,22 @@ func NewServer(t *testing.T) *Server {
 	s.http.EnableHTTP2 = true
 	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.http.StartTLS()
-	t.Cleanup(func() {
-		s.Hang(false)
-		s.EndWatches()
-		s.http.CloseClientConnections()
-		s.http.Close()
-	})
+	return s
+}
+
+// Close ends the server.
+func (s *Server) Close() {
+	s.Hang(false)
+	s.EndWatches()
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// NewServer starts a server without objects. It ends with the test.
+func NewServer(t *testing.T) *Server {
+	s := Start()
+	s.t = t
+	t.Cleanup(s.Close)
 	return s
 }
 
@@ -102,21 +112,28 @@ func (s *Server) Kubeconfig() string { return s.KubeconfigFor("token: " + Token)
 // KubeconfigFor does so for a user with other credentials, as the file has them.
 func (s *Server) KubeconfigFor(credentials string) string {
 	s.t.Helper()
-	dir := s.t.TempDir()
-	config := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: test
-contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: %q, certificate-authority: ca.crt}}]
-users: [{name: test, user: {%s}}]
-`, s.http.URL, credentials)
-	file := filepath.Join(dir, "kubeconfig")
-	err := errors.Join(os.WriteFile(file, []byte(config), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.crt"), s.CA(), 0o600))
+	file, err := s.WriteKubeconfig(s.t.TempDir(), s.URL(), credentials)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return file
+}
+
+// WriteKubeconfig writes such a file into dir, for clients that reach the server at url.
+func (s *Server) WriteKubeconfig(dir, url, credentials string) (string, error) {
+	// the name is one of the certificate's, whatever the address is
+	config := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters:
+- name: test
+  cluster: {server: %q, certificate-authority: ca.crt, tls-server-name: example.com}
+users: [{name: test, user: {%s}}]
+`, url, credentials)
+	file := filepath.Join(dir, "kubeconfig")
+	return file, errors.Join(os.WriteFile(file, []byte(config), 0o600),
+		os.WriteFile(filepath.Join(dir, "ca.crt"), s.CA(), 0o600))
 }
 
 // CA is the authority of the server's certificate, in PEM form.
