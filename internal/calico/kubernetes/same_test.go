@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -26,7 +25,6 @@ import (
 type both struct {
 	*calicotest.Cluster
 	server   *kubetest.Server
-	client   *clientv3.Client
 	etcd     *etcd.Source
 	kube     *running
 	fromEtcd *calico.Snapshot
@@ -40,7 +38,7 @@ func startBoth(t *testing.T, needs calico.Needs) *both {
 	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
 	must(t, err)
 	t.Cleanup(e.Close)
-	b := &both{needs: needs, Cluster: e.Cluster(), server: kubetest.NewServer(t), client: e.Client()}
+	b := &both{needs: needs, Cluster: e.Cluster(), server: kubetest.NewServer(t)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })

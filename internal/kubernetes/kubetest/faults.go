@@ -8,9 +8,10 @@ import (
 
 // faults are what is wrong with a server; zero: nothing.
 type faults struct {
-	refuse     int           // status of every answer
-	retryAfter time.Duration // that goes with it
-	share      float64       // of requests are refused; 0: all
+	refuse     int             // status of every answer
+	retryAfter time.Duration   // that goes with it
+	share      float64         // of requests are refused; 0: all
+	allowed    map[string]bool // rights; nil: all
 	denied     map[string]bool
 	hang       chan struct{} // requests wait until it is closed; nil: they do not
 	streams    bool          // it lists by a watch, where that is asked for
@@ -28,7 +29,7 @@ func (f *faults) status(q request) int {
 	switch {
 	case f.refuse != 0 && (f.share == 0 || rand.Float64() < f.share):
 		return f.refuse
-	case f.denied[q.verb+" "+q.kind]:
+	case f.denied[q.right()], f.allowed != nil && q.kind != "" && !f.allowed[q.right()]:
 		return http.StatusForbidden
 	}
 	return 0
@@ -56,6 +57,19 @@ func (s *Server) RefuseSome(share float64, status int, after time.Duration) {
 		s.faults.refuse, s.faults.share, s.faults.retryAfter = status, share, after
 	})
 	s.EndWatches()
+}
+
+// right is what RBAC asks for.
+func (q request) right() string { return q.verb + " " + q.kind }
+
+// Allow has the server allow nothing but these rights, such as "list nodes".
+func (s *Server) Allow(rights []string) {
+	s.locked(func() {
+		s.faults.allowed = map[string]bool{}
+		for _, r := range rights {
+			s.faults.allowed[r] = true
+		}
+	})
 }
 
 // Deny takes a right away, such as "list ippools.crd.projectcalico.org", or gives it back, and ends
