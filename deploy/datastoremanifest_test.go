@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The overlay for the Kubernetes datastore takes etcd's Secret from the DaemonSet, and nothing else.
+// The overlay takes etcd's Secret from the DaemonSet, and nothing else.
 func TestKubernetesDatastoreNeedsNoEtcd(t *testing.T) {
 	var base appsv1.DaemonSet
 	check(t, yaml.Unmarshal(read(t, "kubernetes/daemonset.yaml"), &base))

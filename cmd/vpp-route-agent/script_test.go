@@ -18,6 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/tools/txtar"
+
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // The scripts run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers, on
@@ -127,6 +129,7 @@ type script struct {
 	children *forker
 	// kubernetes: the agent reads the Kubernetes API instead of etcd.
 	kubernetes bool
+	saved      kubetest.Saved
 	etcd       *etcdLab
 	vpp        *vppLab
 	agent      *agentProcess // nil: none runs
@@ -190,7 +193,7 @@ var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
-	"calls": callsCommand, "reflectors": reflectorsOf,
+	"calls": callsCommand, "reflectors": reflectorsOf, "kubernetes": kubernetesCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

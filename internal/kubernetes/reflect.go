@@ -15,7 +15,7 @@ const (
 	// firstRetry and lastRetry bound the back-off. Half of it is random, since a thousand agents
 	// lose their API server at the same moment.
 	firstRetry = 250 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	lastRetry  = 15 * time.Second
 	// longWatch is a watch after which the next failure is the first.
 	longWatch = 5 * time.Second
 	// shortWatch is a watch that ends so soon that the API server must be in trouble.
