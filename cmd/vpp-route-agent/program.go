@@ -230,7 +230,7 @@ func (p *program) addSpeaker() error {
 	if !p.cfg.learnBGP {
 		return nil
 	}
-	passwords, err := newPasswords(p.cfg, os.LookupEnv, p.log)
+	passwords, err := newPasswords(p.cfg, p.log)
 	if err != nil {
 		return err
 	}

@@ -212,7 +212,8 @@ var settings = []setting{
 		set:   duration(func(c *config) *time.Duration { return &c.limitRetry }, "1s", "24h")},
 	{flag: "password-dir", file: "passwordDir", literal: true,
 		usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; " +
-			"default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
+			"default: in a pod, and in the Kubernetes datastore, Kubernetes' Secrets, else " +
+			defaultPasswordDir,
 		set: parseDir(func(c *config) *string { return &c.passwordDir })},
 	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true,
 		def:   "kube-system",

@@ -102,6 +102,9 @@ func statusOf(err error) int {
 	return 0
 }
 
+// IsGone reports whether a version has expired, so that a list is due.
+func IsGone(err error) bool { return statusOf(err) == http.StatusGone }
+
 // isDenied reports whether the API server knows us not, or denies us a right.
 func isDenied(err error) bool {
 	s := statusOf(err)

@@ -86,7 +86,7 @@ func (r *reflector) run(ctx context.Context) {
 			} else {
 				wait = min(2*wait, longWatch)
 			}
-		case statusOf(err) == http.StatusGone:
+		case IsGone(err):
 			// what is listed in pages may expire before the last
 			list, r.whole = true, !watched
 			pause = max(pause, rand.N(relistSpread))
