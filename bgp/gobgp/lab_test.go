@@ -19,6 +19,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/testlog"
 )
 
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
@@ -150,7 +151,7 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 		AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr},
 	}
 	cfg := Config{
-		Log: slog.New(slog.NewTextHandler(l.t.Output(),
+		Log: slog.New(slog.NewTextHandler(testlog.Writer(l.t),
 			&slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder,
 	}
 	for _, c := range change {

@@ -15,6 +15,7 @@ import (
 
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
 	"vpp-route-agent/internal/uplink"
 )
 
@@ -389,7 +390,7 @@ func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Pre
 }
 
 func logOf(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), nil))
+	return testlog.New(t)
 }
 
 // runEngine runs an engine, and the part that wants something of it, until stop.
