@@ -125,6 +125,7 @@ func TestARestoredEtcdIsTakenAsItIs(t *testing.T) {
 	r := run(t, s)
 	r.until(t, "the first", hasPeer("tor"))
 	r.untilStatus(t, "connected", connected)
+	s.Slow(100 * time.Millisecond) // longer than a burst
 	s.Restore(saved)
 	r.until(t, "the older data, complete", func(x *calico.Snapshot) bool {
 		if hasPeer("tor")(x) == hasNode("edge-11")(x) {
@@ -152,6 +153,9 @@ func TestNoListIsOlderThanBeforeTheRestart(t *testing.T) {
 		r := run(t, s, func(c *Config) { c.Versions = versions })
 		if x := <-r.Snapshots(); !hasPeer("newer")(x) {
 			t.Errorf("lies %t: an older list was taken", lies)
+		}
+		if strings.Contains(r.log.String(), "restored") {
+			t.Errorf("lies %t: an older list was taken for what etcd has:\n%s", lies, r.log)
 		}
 		if lists := s.ListsOf(v1("bgppeers")); lists > 4 {
 			t.Errorf("lies %t: %d lists", lies, lists)

@@ -21,6 +21,7 @@ type faults struct {
 	bookmarks  bool          // watches tell each version
 	lag        *state        // what lists show that do not ask etcd
 	lies       bool          // and they do not care what version was asked for
+	slow       time.Duration // that each list takes
 	// expireContinue ends lists after their first page
 	expireContinue bool
 }
@@ -154,6 +155,9 @@ func (s *Server) Compact() {
 
 // ExpireLists has lists of several pages expire after the first.
 func (s *Server) ExpireLists() { s.locked(func() { s.faults.expireContinue = true }) }
+
+// Slow has each list take a while.
+func (s *Server) Slow(d time.Duration) { s.locked(func() { s.faults.slow = d }) }
 
 // Lag has lists show what there is now, whatever comes, unless they ask etcd; one that lies does so
 // although a newer version was asked for. It ends with Catch.

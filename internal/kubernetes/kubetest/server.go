@@ -434,7 +434,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q request) {
 	var items []json.RawMessage
 	meta := metav1.ListMeta{}
 	expired, large := false, 0
+	var slow time.Duration
 	s.locked(func() {
+		slow = s.faults.slow
 		all := s.faults.listed(s.state, v.Get("resourceVersion") == "" && v.Get("continue") == "")
 		atLeast, _ := strconv.Atoi(v.Get("resourceVersion"))
 		if atLeast > all.version && !s.faults.lies {
@@ -458,6 +460,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q request) {
 			items = append(items, all.objects[q.kind][key])
 		}
 	})
+	select {
+	case <-time.After(slow):
+	case <-r.Context().Done():
+		return
+	}
 	switch {
 	case large != 0:
 		w.WriteHeader(http.StatusGatewayTimeout)
