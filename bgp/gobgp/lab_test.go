@@ -151,8 +151,7 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 		AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr},
 	}
 	cfg := Config{
-		Log: slog.New(slog.NewTextHandler(testlog.Writer(l.t),
-			&slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder,
+		Log: testlog.New(l.t).With("node", n.addr), Sink: n.recorder,
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -301,6 +300,6 @@ func (r *recorder) locked(f func()) {
 // logTo has a speaker log to w.
 func logTo(w io.Writer) func(*Config) {
 	return func(c *Config) {
-		c.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		c.Log = slog.New(slog.NewTextHandler(w, nil))
 	}
 }

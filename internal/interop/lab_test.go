@@ -37,8 +37,7 @@ func newLab(t *testing.T, name string) *lab {
 		t.Skip(programs.missing)
 	}
 	t.Attr("part", "BIRD "+programs.Bird.Version)
-	c, err := testcluster.New(name, programs.Programs,
-		testlog.New(t))
+	c, err := testcluster.New(name, programs.Programs, testlog.New(t))
 	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -19,6 +18,7 @@ import (
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/kubernetes"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -142,34 +142,17 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 type bed struct {
 	*Kube
 	server *apiServer
-	log    *syncBuffer
+	log    *testlog.Buffer
 	token  string
 }
 
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 func newBed(t *testing.T) *bed {
-	server, log := newAPIServer(t), &syncBuffer{}
+	server, log := newAPIServer(t), &testlog.Buffer{}
 	return newBedAt(t, server, server.URL, log)
 }
 
 // newBedAt reaches the server by a URL of its own.
-func newBedAt(t *testing.T, server *apiServer, url string, log *syncBuffer) *bed {
+func newBedAt(t *testing.T, server *apiServer, url string, log *testlog.Buffer) *bed {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{
 		Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
@@ -342,6 +325,6 @@ func TestKubeTrustsItsCA(t *testing.T) {
 	server := newAPIServer(t)
 	// httptest's servers share a certificate; a name that is not in it stands for a wrong one.
 	b := newBedAt(t, server, strings.Replace(server.URL, "127.0.0.1", "localhost", 1),
-		&syncBuffer{})
+		&testlog.Buffer{})
 	b.becomes(t, "bgp/tor", "!certificate")
 }

@@ -1,9 +1,10 @@
-// Package testlog shows with a test what the things it runs log.
+// Package testlog has the loggers of tests, and logs that a test reads.
 package testlog
 
 import (
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -36,4 +37,23 @@ func (w *writer) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.out = io.Discard
+}
+
+// Buffer can be read while it is written. The zero value is ready to use.
+type Buffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

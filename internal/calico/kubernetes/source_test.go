@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,23 +30,6 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // kinds are those of Calico that are read.
@@ -101,7 +84,7 @@ func claim(s *kubetest.Server, node, cidr string) {
 // running is a source under test, its log, and the newest snapshot it has published.
 type running struct {
 	*Source
-	log  *syncBuffer
+	log  *testlog.Buffer
 	last *calico.Snapshot
 	stop func()
 }
@@ -115,7 +98,7 @@ func run(t *testing.T, s *kubetest.Server, change ...func(*Config)) *running {
 	for _, c := range change {
 		c(&cfg)
 	}
-	r := &running{log: new(syncBuffer)}
+	r := &running{log: new(testlog.Buffer)}
 	r.Source, err = New(client, cfg, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
 	r.ProbeEvery, r.AbsentEvery = 200*time.Millisecond, 200*time.Millisecond
