@@ -50,7 +50,7 @@ Settings come from the same places as those of "run".`,
 				return nil
 			}
 			if err == nil {
-				err = cfg.needEtcd(controller)
+				err = cfg.onlyEtcd(controller)
 			}
 			if err != nil {
 				return usageError{err}

@@ -28,7 +28,7 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := settingsOf(cmd)
 		if err == nil {
-			err = cfg.needEtcd("reflectors")
+			err = cfg.onlyEtcd("reflectors")
 		}
 		if err != nil {
 			return usageError{err}
