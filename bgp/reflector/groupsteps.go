@@ -82,15 +82,16 @@ func (d *decider) addToGroups(now, wanted []group) (Decision, bool) {
 		d.writeGroups(more)), true
 }
 
-// strays are the clients in a group of another zone than theirs.
+// strays are the clients in a group of another zone than theirs, and the nodes that a person put
+// into a group.
 func (d *decider) strays(wanted []group) []string {
-	zones := map[string]string{}
+	zones, misgrouped := map[string]string{}, d.misgrouped()
 	for _, g := range wanted {
 		zones[g.Name] = g.Zone
 	}
-	return d.only(func(n string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.snapshot.Nodes)), func(n string) bool {
 		g := d.groupOf(n)
-		return g != "" && zones[g] != d.zoneOf(n)
+		return misgrouped[n] == "" && (g == "" || zones[g] == d.zoneOf(n))
 	})
 }
 

@@ -181,6 +181,52 @@ func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
 	}
 }
 
+// A client's group that a person chose: in operation the client joins one anew; a migration stops,
+// and says so. `status` names it in both.
+func TestAPersonMovesAClient(t *testing.T) {
+	for _, tc := range []struct {
+		name, node string
+		change     func(*edit)
+		want       string
+	}{
+		{"to another group", "f", func(e *edit) { e.set("1", "metadata", "labels", groupLabel) },
+			`Node(f): its label vpp-route-agent/reflector-group is "1", the controller wrote "2"`},
+		{"to a group that there is not", "f", func(e *edit) {
+			e.set("9", "metadata", "labels", groupLabel)
+		}, `Node(f): its label vpp-route-agent/reflector-group is "9", the controller wrote "2"`},
+		{"a reflector to a group", "a", func(e *edit) {
+			e.set("1", "metadata", "labels", groupLabel)
+		}, `Node(a): a person gave it the label vpp-route-agent/reflector-group`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects, goal := inQuorum(t, tc.node, tc.change)
+			w := ready(worldOf(objects, nil))
+			o, err := NewOverview(w, goal.Config)
+			if err != nil || !slices.Equal(o.Problems, []string{tc.want}) {
+				t.Errorf("status: %q, %v, want %q", o.Problems, err, tc.want)
+			}
+			migrating := goal
+			migrating.From = Mesh
+			if got := decided(Next(w, migrating)); got != "person: "+tc.want {
+				t.Errorf("in a migration: %s, want %s", got, tc.want)
+			}
+			d := Next(w, goal)
+			want := "step: Node(" + tc.node + "): to every reflector, out of the group"
+			if got := decided(d); got != want {
+				t.Errorf("in operation: %s, want %s", got, want)
+			}
+			_, objects, _ = unfold(t, take(t, objects, d), goal)
+			w = ready(worldOf(objects, nil))
+			if o, _ := NewOverview(w, goal.Config); len(o.Problems) > 0 {
+				t.Errorf("afterwards: %q", o.Problems)
+			}
+			if got := w.groupOf("f"); got != "2" {
+				t.Errorf("f is in group %q, was in 2", got)
+			}
+		})
+	}
+}
+
 // A client that has lost its address leaves its group like the others.
 func TestAClientWithoutAnAddressLeavesItsGroup(t *testing.T) {
 	objects, goal := inQuorum(t, "f", func(e *edit) { e.remove("spec", "bgp", "ipv4Address") })
@@ -220,13 +266,20 @@ func TestAPersonsBGPPeerIsNoGroups(t *testing.T) {
 }
 
 // TestReplacedInQuorum: while clients peer with some reflectors alone, one dies or is cordoned.
-func TestReplacedInQuorum(t *testing.T) {
+func TestReplacedInQuorum(t *testing.T) { walkInQuorum(t, "cordon", "die") }
+
+// TestRegroupedInQuorum: a person moves a client to another group, which has two reflectors in
+// common with the old one.
+func TestRegroupedInQuorum(t *testing.T) { walkInQuorum(t, "regroup") }
+
+func walkInQuorum(t *testing.T, faults ...string) {
+	t.Helper()
 	seed := cmp.Or(*walkSeed, rand.Uint64())
 	t.Logf("seed %d", seed)
 	for i := range 4 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		m := drawModel(r, 7, false, Config{Topology: Quorum, Min: 4, Max: 4})
-		m.faults = []string{"cordon", "die"}
+		m.faults = faults
 		if events, _, wrong := m.walk(r); wrong != "" {
 			t.Fatalf("walk %d, after %d events: %s", i, events, wrong)
 		}
