@@ -181,6 +181,60 @@ func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
 	}
 }
 
+// The groups of a zone that has no node any more end, once no client is in them.
+func TestGroupsOfAZoneThatHasGone(t *testing.T) {
+	nodes := sevenNodes()
+	for i := range nodes {
+		nodes[i].zone = []string{"east", "west"}[i%2]
+	}
+	for i := range 2 { // f and g
+		nodes[5+i].zone, nodes[5+i].labels = "north", map[string]string{"dedicated": "gateway"}
+	}
+	_, objects, goal := unfold(t, objectsOf(nodes), Goal{Mode: Reflectors, Config: Config{
+		Topology: Multi, Min: 4, Max: 4, Avoid: "dedicated == 'gateway'",
+	}})
+	zones := func() (all []string) {
+		for _, g := range worldOf(objects, nil).groups() {
+			all = append(all, g.Zone)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	before := zones()
+	if !slices.Contains(before, "north") {
+		t.Fatalf("groups of %q", before)
+	}
+	for _, tc := range []struct {
+		what string
+		then func(Object) (Object, bool) // false: it goes
+		left int
+	}{
+		{"f loses its address", func(o Object) (Object, bool) {
+			e := edit{value: o.Value}
+			if o.Key == nodeKey("f") {
+				e.remove("spec", "bgp", "ipv4Address")
+			}
+			o.Value = e.value
+			return o, true
+		}, len(before)},
+		{"g goes", func(o Object) (Object, bool) { return o, o.Key != nodeKey("g") }, len(before)},
+		{"f goes", func(o Object) (Object, bool) { return o, o.Key != nodeKey("f") },
+			len(before) - 1},
+	} {
+		var changed []Object
+		for _, o := range objects {
+			if o, stays := tc.then(o); stays {
+				changed = append(changed, o)
+			}
+		}
+		var steps []string
+		steps, objects, goal = unfold(t, changed, goal)
+		if got := zones(); len(got) != tc.left {
+			t.Errorf("%s: groups of %q are left, there were %q; %q", tc.what, got, before, steps)
+		}
+	}
+}
+
 // A client's group that a person chose: in operation the client joins one anew; a migration stops,
 // and says so. `status` names it in both.
 func TestAPersonMovesAClient(t *testing.T) {
