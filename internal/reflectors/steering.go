@@ -9,6 +9,7 @@ import (
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/kubernetes"
 )
 
 // View is what etcd has about reflectors, as of one revision.
@@ -43,6 +44,9 @@ func (v View) Reached() bool {
 	s, ok := v.Leader()
 	return ok && s.Done != "" && s.Goal == v.GoalRevision && v.Goal.Undo == ""
 }
+
+// Consult lets Nodes of Kubernetes count, by name.
+func (v View) Consult(nodes map[string]kubernetes.Node) { v.World.SetKubernetes(nodesOf(nodes)) }
 
 // Changes are what a person's command writes, in one transaction.
 type Changes struct {
