@@ -77,7 +77,9 @@ func (a *adopter) obstacle(format string, args ...any) {
 // checkGoal: nothing else is under way, and everything can be read.
 func (a *adopter) checkGoal() {
 	if a.Topology != Single {
-		a.obstacle("topology: %q adopts no reflectors, only %q does", a.Topology, Single)
+		a.obstacle("topology: the rules say %q, and only with %q can reflectors be adopted",
+			a.Topology, Single)
+		return
 	}
 	if a.Locked() {
 		a.obstacle("ClusterInformation(default): datastoreReady is false")

@@ -144,6 +144,20 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
+// One sentence refuses another topology, whatever else is in the way.
+func TestAdoptWithAnotherTopology(t *testing.T) {
+	c := theirs("1.1.1.1")
+	for _, other := range []Topology{Quorum, Multi} {
+		goal := Goal{Mode: Mesh, Since: start, Config: Config{Topology: other}}
+		a := mustAdopt(t, c.world(), goal)
+		want := fmt.Sprintf("topology: the rules say %q, and only with \"single\" can reflectors "+
+			"be adopted", other)
+		if !slices.Equal(a.Obstacles, []string{want}) || len(a.Writes) > 0 {
+			t.Errorf("got %q, want %q", a.Obstacles, want)
+		}
+	}
+}
+
 // What is written changes no session; then the controller takes the rest, and the cluster is as if
 // it had made the reflectors itself.
 func TestAdopt(t *testing.T) {
