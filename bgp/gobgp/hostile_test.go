@@ -16,6 +16,8 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+
+	"vpp-route-agent/internal/testlog"
 )
 
 // hexBytes reads what is written in hexadecimal, with spaces wherever they help.
@@ -305,7 +307,7 @@ func TestAS4Attributes(t *testing.T) {
 // An attribute that leaves no room for a prefix, once ours are added to it, is not sent; the peer
 // has the prefix withdrawn. Communities are transitive: whoever put them there may be far away.
 func TestAttributesThatLeaveNoRoom(t *testing.T) {
-	log := &words{}
+	log := &testlog.Buffer{}
 	l := newLab(t)
 	n, last := l.reflecting([]string{"127.0.0.80", "127.0.0.81", "127.0.0.82"}, logTo(log))
 	from := dialFar(t, n, "127.0.0.80", 64512, 90, true)

@@ -19,6 +19,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/testlog"
 )
 
 func addr(s string) netip.Addr  { return netip.MustParseAddr(s) }
@@ -150,8 +151,7 @@ func (l *lab) unset(as uint32, change ...func(*Config)) *node {
 		AS: as, RouterID: n.addr, ListenPort: l.port, ListenAddresses: []netip.Addr{n.addr},
 	}
 	cfg := Config{
-		Log: slog.New(slog.NewTextHandler(l.t.Output(),
-			&slog.HandlerOptions{Level: slog.LevelInfo})).With("node", n.addr), Sink: n.recorder,
+		Log: testlog.New(l.t).With("node", n.addr), Sink: n.recorder,
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -300,6 +300,6 @@ func (r *recorder) locked(f func()) {
 // logTo has a speaker log to w.
 func logTo(w io.Writer) func(*Config) {
 	return func(c *Config) {
-		c.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		c.Log = slog.New(slog.NewTextHandler(w, nil))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestPasswordThatIsTooLong(t *testing.T) {
@@ -115,7 +116,7 @@ func TestConnectionFromBeforeTheKey(t *testing.T) {
 	n := newLab(t).node(64512, func(c *Config) {
 		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"})
 		block := sync.OnceFunc(func() { close(deleting); <-release })
-		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{
+		c.Log = slog.New(slog.NewTextHandler(testlog.Writer(t), &slog.HandlerOptions{
 			Level: slog.LevelDebug,
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Value.String() == "gobgp: delete a peer configuration" {
@@ -165,7 +166,7 @@ func TestPeerIsTakenOutWithItsKey(t *testing.T) {
 	var added atomic.Int32
 	n := newLab(t).node(64512, func(c *Config) {
 		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret"})
-		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{
+		c.Log = slog.New(slog.NewTextHandler(testlog.Writer(t), &slog.HandlerOptions{
 			Level: slog.LevelDebug,
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Value.String() == "gobgp: add a peer configuration" {

@@ -13,25 +13,8 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/testlog"
 )
-
-// words takes down what is logged.
-type words struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (w *words) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *words) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
-}
 
 // A password is in no answer of the gRPC, in no log line and in no state of a peer; GoBGP by itself
 // tells it to everybody who asks. And when it changes, its peers start anew and no other.
@@ -45,7 +28,7 @@ func TestPasswordsAreKeptSecret(t *testing.T) {
 		return now, nil
 	}
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
-	log := &words{}
+	log := &testlog.Buffer{}
 	l := newLab(t)
 	a := l.node(64512, func(c *Config) {
 		// also where it is not read-only
@@ -142,7 +125,7 @@ func watchPeers(t *testing.T, c api.GobgpApiClient) func() string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := &words{}
+	events := &testlog.Buffer{}
 	go func() {
 		for {
 			r, err := stream.Recv()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/testlog"
 )
 
 // SIGTERM may come while the parts of the agent end to make way for a new process.
@@ -26,7 +27,7 @@ func TestNoProcessTakesOverFromOneToldToStop(t *testing.T) {
 	t.Setenv(again, "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := handOver(ctx, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
+	if err := handOver(ctx, testlog.New(t)); err != nil {
 		t.Error(err)
 	}
 }

@@ -210,27 +210,36 @@ func (t *trial) noteReflectors(what string) {
 	t.note("%s: %s", what, strings.Join(names, ", "))
 }
 
-// mayEnd are the sessions that have no reflector at either end, and those with BIRD, which resets
-// them when a role changes. Where clients have groups, it is those that no node wants.
+// mayEnd are the sessions that may end: where clients have groups, those that the node does not
+// want.
 func (t *trial) mayEnd(all map[session]time.Time) map[session]bool {
 	may := map[session]bool{}
 	for s := range all {
-		may[s] = true
-		for _, n := range t.nodes {
-			if t.layout.groups {
-				may[s] = may[s] && !(n.Name == s.node && slices.Contains(n.wanted, s.peer))
-				continue
-			}
-			if n.Address == s.peer && n.runsBird() {
-				may[s] = true
-				break
-			}
-			if n.reflects && (n.Name == s.node || n.Address == s.peer) {
-				may[s] = false
-			}
+		if t.layout.groups {
+			may[s] = !t.isWanted(s)
+		} else {
+			may[s] = !t.isReflectors(s)
 		}
 	}
 	return may
+}
+
+func (t *trial) isWanted(s session) bool {
+	return slices.ContainsFunc(t.nodes, func(n *node) bool {
+		return n.Name == s.node && slices.Contains(n.wanted, s.peer)
+	})
+}
+
+// isReflectors: there is a reflector at an end, and no BIRD, which resets a session when a role
+// changes.
+func (t *trial) isReflectors(s session) (reflects bool) {
+	for _, n := range t.nodes {
+		if n.Address == s.peer && n.runsBird() {
+			return false
+		}
+		reflects = reflects || n.reflects && (n.Name == s.node || n.Address == s.peer)
+	}
+	return reflects
 }
 
 // endLeader kills the controller that leads when there are two reflectors, and starts it again when

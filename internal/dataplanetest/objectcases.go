@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
 	"vpp-route-agent/internal/uplink"
 )
 
@@ -378,7 +378,7 @@ func (b *bench) hasAddresses(t *testing.T, want ...netip.Prefix) {
 func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Prefix) (stop func()) {
 	return b.runEngine(t, dir, func(e *fib.Engine) func(context.Context) error {
 		return uplink.New(uplink.Config{
-			FIB: e, Interface: name, Addresses: addresses, StateDir: dir, Log: logOf(t),
+			FIB: e, Interface: name, Addresses: addresses, StateDir: dir, Log: testlog.New(t),
 			Want: func(all fib.Source) {
 				var w fib.Wanted
 				w.Sources[route.Uplink] = all
@@ -386,10 +386,6 @@ func (b *bench) runUplink(t *testing.T, dir, name string, addresses ...netip.Pre
 			},
 		}).Run
 	})
-}
-
-func logOf(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
 
 // runEngine runs an engine, and the part that wants something of it, until stop.
@@ -400,7 +396,8 @@ func (b *bench) runEngine(t *testing.T, dir string,
 	theirs.facts <- b.facts.last
 	b.facts.plane = ours
 	engine := fib.New(fib.Config{
-		Dataplane: theirs, Journal: filepath.Join(dir, "journal"), ListRoutes: true, Log: logOf(t),
+		Dataplane: theirs, Journal: filepath.Join(dir, "journal"), ListRoutes: true,
+		Log: testlog.New(t),
 	})
 	var done sync.WaitGroup
 	done.Go(func() { share(ctx, b.Dataplane, ours, theirs) })

@@ -16,6 +16,7 @@ import (
 	"vpp-route-agent/internal/demo"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
+	"vpp-route-agent/internal/testlog"
 )
 
 // binary is the program under test: the demo's agents and etcd are processes of it.
@@ -75,9 +76,9 @@ type ran struct {
 
 // run starts the demo, calls while with what it has said so far, and waits for its end. Whatever
 // happened, nothing may be left.
-func run(t *testing.T, cmd *exec.Cmd, while func(said *lockedBuffer)) ran {
+func run(t *testing.T, cmd *exec.Cmd, while func(said *testlog.Buffer)) ran {
 	t.Helper()
-	var stdout, stderr lockedBuffer
+	var stdout, stderr testlog.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = 10 * time.Second
 	start := time.Now()
@@ -161,7 +162,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			cmd := exec.Command(binary, "demo", "--dataplane", "kernel", "--build-dir", buildDir)
-			r := run(t, cmd, func(said *lockedBuffer) {
+			r := run(t, cmd, func(said *testlog.Buffer) {
 				// agents, BIRD, etcd and workloads are about to be there
 				awaitText(t, said, "\n2. ")
 				if len(netlab.Traces(fmt.Sprintf("vra-demo-%d", cmd.Process.Pid))) == 0 {
@@ -212,7 +213,7 @@ func TestKeptDemoEndsWithInterrupt(t *testing.T) {
 	buildDir := needBird(t)
 	t.Setenv("TMPDIR", filepath.Dir(binary)) // another demo that is kept is not in the way
 	cmd := exec.Command(binary, "demo", "--keep", "--dataplane", "kernel", "--build-dir", buildDir)
-	r := run(t, cmd, func(said *lockedBuffer) {
+	r := run(t, cmd, func(said *testlog.Buffer) {
 		awaitText(t, said, "Ctrl-C")
 		awaitText(t, said, "logs are in")
 		tried := 0
@@ -313,7 +314,7 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 	}
 }
 
-func awaitText(t *testing.T, said *lockedBuffer, text string) {
+func awaitText(t *testing.T, said *testlog.Buffer, text string) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for !strings.Contains(said.String(), text) {

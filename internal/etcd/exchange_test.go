@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/testlog"
 )
 
 const (
@@ -47,7 +47,7 @@ func newParty(t *testing.T, e *calicotest.Etcd, ttl time.Duration, change ...fun
 				p.requests = append(p.requests, fmt.Sprintf("%s=%s", r.Key, r.Value))
 			}
 		},
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log: testlog.New(t),
 	})
 	return p
 }

@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
+	"vpp-route-agent/internal/testlog"
 )
 
 const asNumber = testcluster.AS // the agent's side of every lab
@@ -37,8 +37,7 @@ func newLab(t *testing.T, name string) *lab {
 		t.Skip(programs.missing)
 	}
 	t.Attr("part", "BIRD "+programs.Bird.Version)
-	c, err := testcluster.New(name, programs.Programs,
-		slog.New(slog.NewTextHandler(t.Output(), nil)))
+	c, err := testcluster.New(name, programs.Programs, testlog.New(t))
 	check(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -3,7 +3,6 @@ package interop
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testlog"
 )
 
 // meshLab is the agent in a mesh with two stock nodes. Which end dials is decided by the addresses
@@ -325,7 +325,7 @@ func noneLostThrough(
 // watchGaps notes when the BIRD of n leaves its kernel without a route.
 func watchGaps(t *testing.T, n *birdNode) *netlab.GapWatch {
 	t.Helper()
-	w, err := n.NS.WatchGaps(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w, err := n.NS.WatchGaps(testlog.New(t))
 	check(t, err)
 	return w
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
 )
 
 // bed is a namespace with two interfaces, and a data plane on it.
@@ -28,7 +28,7 @@ func newNamespaces(t *testing.T) (l *netlab.Lab, node, peer *netlab.Namespace) {
 	if err := netlab.Available(); err != nil {
 		t.Skip(err)
 	}
-	l, err := netlab.New("kernel", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l, err := netlab.New("kernel", testlog.New(t))
 	check(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
@@ -64,7 +64,7 @@ func open(t *testing.T, c Config) (d *Dataplane, stop func()) {
 
 func create(t *testing.T, c Config) *Dataplane {
 	t.Helper()
-	c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.Log = testlog.New(t)
 	d, err := New(c)
 	check(t, err)
 	return d

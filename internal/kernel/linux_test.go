@@ -3,7 +3,6 @@ package kernel
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
 )
 
 // linuxBed is external configuration with the second instance of sync, as with --dataplane vpp.
@@ -47,7 +47,7 @@ func newLinuxBed(t *testing.T) *linuxBed {
 
 // start starts the agent's part, again if it was stopped.
 func (b *linuxBed) start() {
-	log := slog.New(slog.NewTextHandler(b.t.Output(), nil))
+	log := testlog.New(b.t)
 	journal := filepath.Join(b.dir, "linux.journal")
 	d, err := NewNamespaces(Config{Namespace: b.node.Path(), Log: log},
 		fib.JournalInterfaces(journal))

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
 )
 
 // agent is a FIB engine on the kernel, as one process of ours has it.
@@ -25,7 +25,7 @@ func agent(t *testing.T, b *bed, c fib.Config) (e *fib.Engine, stop func()) {
 
 func engineOn(t *testing.T, d *Dataplane, c fib.Config) (e *fib.Engine, stop func()) {
 	t.Helper()
-	c.Dataplane, c.Log = d, slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.Dataplane, c.Log = d, testlog.New(t)
 	e = fib.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -28,29 +27,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // follow starts to follow the Nodes of a server.
-func follow(t *testing.T, s *kubetest.Server) (*Nodes, *logged) {
+func follow(t *testing.T, s *kubetest.Server) (*Nodes, *testlog.Buffer) {
 	t.Helper()
 	t.Attr("part", "Kubernetes API, a stand-in")
 	c, err := NewClient(s.Kubeconfig())
@@ -58,7 +41,7 @@ func follow(t *testing.T, s *kubetest.Server) (*Nodes, *logged) {
 		t.Fatal(err)
 	}
 	c.timeout = time.Second
-	log := &logged{}
+	log := &testlog.Buffer{}
 	n := NewNodes(c, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testlog"
 )
 
 func check(t *testing.T, err error) {
@@ -225,8 +225,7 @@ func TestPairInNamespaces(t *testing.T) {
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	n, err := buildNamespaces(ctx, top, parts{programs: []string{self}},
-		slog.New(slog.NewTextHandler(t.Output(), nil)))
+	n, err := buildNamespaces(ctx, top, parts{programs: []string{self}}, testlog.New(t))
 	check(t, err)
 	check(t, (&checker{net: n, walk: w, dataplane: "kernel", out: t.Output()}).run(ctx))
 	machines, err := netlab.Machines(netlabName(top.Name))
@@ -261,8 +260,7 @@ func TestFailedLineOfATopologyTellsNodeAndReason(t *testing.T) {
 	check(t, err)
 	self, err := os.Executable()
 	check(t, err)
-	_, err = buildNamespaces(t.Context(), top, parts{programs: []string{self}},
-		slog.New(slog.NewTextHandler(t.Output(), nil)))
+	_, err = buildNamespaces(t.Context(), top, parts{programs: []string{self}}, testlog.New(t))
 	if err == nil || !strings.Contains(err.Error(), "a: sh -c") ||
 		!strings.Contains(err.Error(), "because") {
 		t.Errorf("got %v", err)

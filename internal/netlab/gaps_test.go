@@ -2,7 +2,6 @@ package netlab
 
 import (
 	"errors"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/testlog"
 )
 
 // BIRD's routes that go and come again are gaps; those that are replaced in one step, and those of
@@ -21,7 +22,7 @@ func TestGapsOfAKernel(t *testing.T) {
 	h := ns.Handle()
 	link, err := h.LinkByName("lo")
 	check(t, err)
-	w, err := ns.WatchGaps(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w, err := ns.WatchGaps(testlog.New(t))
 	check(t, err)
 	route := func(prefix string, protocol int) *netlink.Route {
 		p := pfx(prefix)

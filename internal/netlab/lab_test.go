@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/testlog"
 )
 
 // newLab makes a lab that is closed, without a trace, when the test ends.
@@ -22,7 +24,7 @@ func newLabNamed(t *testing.T, name string) *Lab {
 	if err := Available(); err != nil {
 		t.Skip(err)
 	}
-	l, err := New(name, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l, err := New(name, testlog.New(t))
 	if err != nil {
 		t.Fatal(err)
 	}

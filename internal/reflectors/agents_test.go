@@ -22,6 +22,7 @@ import (
 	calicoetcd "vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/etcd"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/testlog"
 	"vpp-route-agent/vpp"
 	"vpp-route-agent/vpp/vpptest"
 )
@@ -120,7 +121,7 @@ spec: {cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
 }
 
 func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) {
-	log := slog.New(slog.NewTextHandler(a.t.Output(), &slog.HandlerOptions{
+	log := slog.New(slog.NewTextHandler(testlog.Writer(a.t), &slog.HandlerOptions{
 		Level: slog.LevelWarn})).With("node", node)
 	cfg := etcd.Config{Endpoints: []string{a.etcd.Endpoint()}}
 	source, err := calicoetcd.New(cfg, node, calico.Needs{}, log)

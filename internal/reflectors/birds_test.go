@@ -19,6 +19,7 @@ import (
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/testlog"
 )
 
 // addBirds adds nodes with BIRD whose calico-nodes answer that all is in order, unless change says
@@ -378,7 +379,7 @@ func TestAnswersOfManyBIRDsCountLongEnough(t *testing.T) {
 // What calico-node cannot have written is named once, however often it is read.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &testlog.Buffer{}
 	c := newCluster(t, "n1", "n2", "n3")
 	c.addBirds(nil, "bird-1")
 	_, err := c.client.Put(t.Context(), reflector.BirdQuestionPrefix+"garbage", "{")
@@ -389,22 +390,4 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	if n := strings.Count(log.String(), "an answer of calico-node cannot be read"); n != 1 {
 		t.Errorf("it is named %d times", n)
 	}
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/testlog"
 )
 
 // cluster is an etcd with Calico's data, and what agents say that are in order: this is about the
@@ -143,7 +143,7 @@ func startController(t *testing.T, e *calicotest.Etcd, name string,
 	t.Helper()
 	it, err := NewController(ControllerConfig{
 		Etcd: etcd.Config{Endpoints: []string{e.Endpoint()}}, Name: name, Version: "v1",
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)).With("controller", name),
+		Log: testlog.New(t).With("controller", name),
 	})
 	must(t, err)
 	for _, do := range change {
@@ -748,7 +748,7 @@ func TestLeastRightsOfAController(t *testing.T) {
 	it, err := NewController(ControllerConfig{
 		Etcd: etcd.Config{Endpoints: []string{c.etcd.Endpoint()}, Username: "controller",
 			Password: "pw"},
-		Name: "a", Version: "v1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Name: "a", Version: "v1", Log: testlog.New(t),
 	})
 	must(t, err)
 	it.birdPatience = time.Second

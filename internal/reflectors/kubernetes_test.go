@@ -2,7 +2,6 @@ package reflectors
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +14,7 @@ import (
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/testlog"
 )
 
 // withKubernetes has a controller consult a stand-in for the Kubernetes API.
@@ -23,7 +23,7 @@ func withKubernetes(t *testing.T, s *kubetest.Server) func(*Controller) {
 	t.Attr("part", "Kubernetes API, a stand-in")
 	client, err := kubernetes.NewClient(s.Kubeconfig())
 	must(t, err)
-	nodes := kubernetes.NewNodes(client, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	nodes := kubernetes.NewNodes(client, testlog.New(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { must(t, nodes.Run(ctx)) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/testlog"
 )
 
 // Tests mostly wait: for leases, grace times and statuses, of which there is one a second. GoBGP
@@ -89,7 +89,7 @@ func newLab(t *testing.T, change func(*calicotest.Etcd, *etcd.Config)) *lab {
 	change(e, &cfg)
 	l.Publisher, err = NewPublisher(PublisherConfig{
 		Etcd: cfg, Node: "edge-7", Answer: l.oracle.answer,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log: testlog.New(t),
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -19,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,29 +141,12 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 type bed struct {
 	*Kube
 	server *apiServer
-	log    *syncBuffer
+	log    *testlog.Buffer
 	token  string
 }
 
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 func newBed(t *testing.T) *bed {
-	server, log := newAPIServer(t), &syncBuffer{}
+	server, log := newAPIServer(t), &testlog.Buffer{}
 	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
 	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 		Bytes: server.Certificate().Raw})))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,7 +67,7 @@ func service(t *testing.T, status *atomic.Value, turned *atomic.Int64) Service {
 	return Service{
 		Status: func() string { return status.Load().(string) },
 		Turned: func() time.Time { return time.Unix(0, turned.Load()) },
-		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log:    testlog.New(t),
 	}
 }
 

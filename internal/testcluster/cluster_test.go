@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testlog"
 )
 
 // patience is for what is bound to happen: BIRD waits 2 s before it dials, and 5 s after a failure.
@@ -38,7 +38,7 @@ func newCluster(t *testing.T, vpp *netlab.VPPPrograms) *Cluster {
 	}
 	programs := Programs{Agent: filepath.Join(t.TempDir(), "vpp-route-agent"), Bird: bird, VPP: vpp}
 	check(t, Build(t.Context(), filepath.Dir(programs.Agent), AgentPackage))
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	log := testlog.New(t)
 	c, err := New("testcluster", programs, log)
 	check(t, err)
 	t.Cleanup(func() {

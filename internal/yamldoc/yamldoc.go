@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 
@@ -99,15 +98,16 @@ func textKey(k any) (string, error) {
 	case string, bool, int, int64:
 		return fmt.Sprint(k), nil
 	case float64:
-		switch {
-		case math.IsInf(k, 1):
+		switch text := strconv.FormatFloat(k, 'g', -1, 32); text {
+		case "+Inf":
 			return ".inf", nil
-		case math.IsInf(k, -1):
+		case "-Inf":
 			return "-.inf", nil
-		case math.IsNaN(k):
+		case "NaN":
 			return ".nan", nil
+		default:
+			return text, nil
 		}
-		return strconv.FormatFloat(k, 'g', -1, 32), nil
 	}
 	return "", fmt.Errorf("%v is no key", k)
 }

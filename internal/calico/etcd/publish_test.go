@@ -17,13 +17,14 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/testlog"
 )
 
 const ownKey = calico.DefaultHosts + "edge-7/peerip/ipv4/1"
 
 // publish runs a publisher until stop, or the end of the test.
 func publish(t *testing.T, cfg Config, ttl time.Duration,
-	addresses ...string) (p *Publisher, log *syncBuffer, stop func()) {
+	addresses ...string) (p *Publisher, log *testlog.Buffer, stop func()) {
 	t.Helper()
 	when := make(chan struct{})
 	close(when)
@@ -31,7 +32,7 @@ func publish(t *testing.T, cfg Config, ttl time.Duration,
 	for _, a := range addresses {
 		what.Addresses = append(what.Addresses, netip.MustParseAddr(a))
 	}
-	log = new(syncBuffer)
+	log = new(testlog.Buffer)
 	p, err := NewPublisher(cfg, what, slog.New(slog.NewTextHandler(log, nil)))
 	must(t, err)
 	p.lookEvery = time.Second

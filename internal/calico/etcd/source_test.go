@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/testlog"
 )
 
 // pageSize is internal/etcd's.
@@ -50,25 +50,8 @@ func startEtcd(t *testing.T, o calicotest.EtcdOptions) *calicotest.Etcd {
 // running is a source under test, its log, and the newest snapshot it has published.
 type running struct {
 	*Source
-	log  *syncBuffer
+	log  *testlog.Buffer
 	last *calico.Snapshot
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // run starts a source for node edge-7 that ends with the test.
@@ -79,7 +62,7 @@ func run(t *testing.T, cfg Config) *running {
 
 func runFor(t *testing.T, cfg Config, needs calico.Needs) *running {
 	t.Helper()
-	r := &running{log: new(syncBuffer)}
+	r := &running{log: new(testlog.Buffer)}
 	var err error
 	r.Source, err = New(cfg, "edge-7", needs, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
