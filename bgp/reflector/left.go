@@ -52,8 +52,8 @@ func (q Question) Left(self string, s *calico.Snapshot) Left { return q.suppose(
 // supposed is a question about a snapshot, and what was computed for its answers.
 type supposed struct {
 	q             Question
-	before, after *calico.Snapshot
-	planner       *bgp.Planner // of after
+	after         *calico.Snapshot
+	before, later *bgp.Planner // of the snapshot that is there, and of after
 	nodes         map[netip.Addr]string
 	sessions      map[string][]session // of reflectors, by node, after
 	passes        map[passing]map[string]bool
@@ -73,12 +73,14 @@ type passing struct {
 }
 
 func (q Question) suppose(s *calico.Snapshot) *supposed {
-	after := s
+	before, after := bgp.NewPlanner(s), s
+	later := before
 	if q.Cover == "" {
 		after = q.after(s)
+		later = bgp.NewPlanner(after)
 	}
 	return &supposed{
-		q: q, before: s, after: after, planner: bgp.NewPlanner(after), nodes: nodesByAddress(s),
+		q: q, after: after, before: before, later: later, nodes: nodesByAddress(s),
 		sessions: map[string][]session{}, passes: map[passing]map[string]bool{},
 	}
 }
@@ -101,10 +103,10 @@ func nodesByAddress(s *calico.Snapshot) map[netip.Addr]string {
 }
 
 func (s *supposed) left(self string) Left {
-	before, _ := bgp.Peers(self, s.before)
+	before, _ := s.before.Peers(self)
 	l := Left{map[bgp.PeerID]peerLeft{}, s.nodes}
 	after := map[bgp.PeerID]bgp.Peer{}
-	peers, _ := s.planner.Peers(self)
+	peers, _ := s.later.Peers(self)
 	for _, p := range peers {
 		after[p.ID()] = p
 	}
@@ -169,7 +171,7 @@ func (s *supposed) sessionsOf(node string) []session {
 	if ok {
 		return all
 	}
-	peers, _ := s.planner.Peers(node)
+	peers, _ := s.later.Peers(node)
 	all = make([]session, 0, len(peers))
 	for _, p := range peers {
 		if p.CalicoNode != "" {
