@@ -36,11 +36,9 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 		}
 		where := strings.Join(cfg.etcdEndpoints, ",")
 		defer sayWhenSlow(func() string {
-			return fmt.Sprintf("etcd at %s, for %s at most", where, readPatience)
+			return fmt.Sprintf("etcd at %s, for %s at most, and what follows from it", where,
+				reflectors.Patience)
 		})()
-		ctx, cancel := context.WithTimeout(cmd.Context(), readPatience)
-		defer cancel()
-		cmd.SetContext(ctx)
 		err = run(cmd, args, desk)
 		if err == nil || errors.Is(err, errSilent) || errors.As(err, new(usageError)) ||
 			errors.As(err, new(refusal)) {
@@ -120,6 +118,9 @@ func look(cmd *cobra.Command, desk *reflectors.Desk) (reflectors.View, error) {
 	return v, err
 }
 
+// kubernetesPatience is how long a command waits for Nodes of Kubernetes, which it can do without.
+const kubernetesPatience = 5 * time.Second
+
 // consultation asks Kubernetes for its Nodes, if they count, and returns what lets them. While the
 // API server does not answer they do not, as for a controller.
 func consultation(cmd *cobra.Command, kubeconfig string) (func(reflectors.View), error) {
@@ -131,8 +132,7 @@ func consultation(cmd *cobra.Command, kubeconfig string) (func(reflectors.View),
 	case client == nil:
 		return nothing, nil
 	}
-	// etcd is to have the rest of readPatience
-	ctx, cancel := context.WithTimeout(cmd.Context(), readPatience/3)
+	ctx, cancel := context.WithTimeout(cmd.Context(), kubernetesPatience)
 	defer cancel()
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
