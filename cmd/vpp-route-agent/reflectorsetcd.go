@@ -73,8 +73,8 @@ func reflectorsStatus() *cobra.Command {
 nodes have all their routes, and what is not as wanted. It is read from etcd: no agent and no
 controller is asked. In a pod, or with --kubeconfig, Nodes of Kubernetes count, too.
 
-Exit status 1 says that sessions are down, that an agent has not applied the last change, or that
-the goal is not reached.`,
+Exit status 1 says that sessions are down, that an agent has not applied the last change, that a
+client is in a group that a person chose, or that the goal is not reached.`,
 		Example: `  vpp-route-agent reflectors status
   vpp-route-agent reflectors status -o json`,
 	}
