@@ -117,9 +117,13 @@ func TestNext(t *testing.T) {
 		}
 		return Object{peerKey, value, 8}
 	}()
-	offByUs := configuration(off)
-	offByUs.Value = []byte(strings.Replace(string(offByUs.Value), `"uid"`,
-		`"annotations":{"`+meshNote+`":"{}"},"uid"`, 1))
+	noted := func(spec string) Object { // our annotation
+		o := configuration(spec)
+		o.Value = []byte(strings.Replace(string(o.Value), `"uid"`,
+			`"annotations":{"`+meshNote+`":"{}"},"uid"`, 1))
+		return o
+	}
+	offByUs := noted(off)
 	brokenNode := Object{nodeKey("odd"), []byte(`{"spec":7}`), 6}
 	toReflectors, toMesh := Goal{Mode: Reflectors, Since: start}, Goal{Mode: Mesh, Since: start}
 	late := Goal{Mode: Reflectors, Since: start.Add(-time.Hour)}
@@ -259,6 +263,9 @@ func TestNext(t *testing.T) {
 		{"a person's BGPPeer in the way", toReflectors, nil,
 			[]Object{bgpPeer("mine", `{"nodeSelector":"all()","peerSelector":"all()"}`)}, nil,
 			"person: Node(a) has its session with Node(b) from BGPPeer(mine) instead of BGPPeer("},
+		{"one that one end alone has", toReflectors, nil, []Object{bgpPeer("mine",
+			`{"node":"d","peerIP":"10.0.0.1","asNumber":64512,"reversePeering":"Manual"}`)}, nil,
+			"person: Node(d) has its session with Node(a) from BGPPeer(mine) instead of BGPPeer("},
 		{"a person's BGPPeer that is not", toReflectors, nil,
 			[]Object{bgpPeer("tor", `{"peerIP":"192.0.2.1","asNumber":65000}`)}, nil,
 			"step: create BGPPeer(" + peerName + ")"},
@@ -274,6 +281,13 @@ func TestNext(t *testing.T) {
 			"person: Node(a): its label or cluster ID is not the configured one"},
 		{"the mesh, turned off by hand", toReflectors, nil, []Object{configuration(off)}, nil,
 			"person: BGPConfiguration(default): a person turned the mesh off"},
+		{"the mesh, turned on by hand", toReflectors, all, []Object{peer, noted(
+			`{"nodeToNodeMeshEnabled":true}`)}, nil,
+			"person: BGPConfiguration(default): a person turned the mesh on"},
+		{"a person's reflector beside groups", Goal{Mode: Reflectors, Since: start,
+			Config: Config{Topology: Quorum}}, func(n []testNode) { n[3].clusterID = "1.1.1.1" },
+			nil, nil, "person: Node(d): a person made it a reflector, beside which there is no " +
+				"topology quorum"},
 		{"a password that came later", toReflectors, nil, []Object{peer, configuration(
 			`{"nodeMeshPassword":{"secretKeyRef":{"name":"a","key":"b"}}}`)}, nil,
 			"person: BGPPeer(" + peerName + "): a person changed it, or the password or restart "},

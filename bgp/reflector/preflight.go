@@ -183,8 +183,6 @@ func (d *decider) obstaclesTo(c Choice) []string {
 		inTheWay([]string{r.Node}, after, nodes, found)
 	}
 	slices.Sort(on)
-	// as those see it that were reflectors before the other end
-	inTheWay(on, after, on, found)
 	inTheWay(nodes, Question{Mesh: true}.after(after), on, found)
 	return slices.Sorted(maps.Keys(found))
 }
