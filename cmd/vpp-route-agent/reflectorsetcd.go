@@ -407,7 +407,7 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 			case g.From == g.Mode:
 				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
-			g.Undo, g.Paused, g.Since = "a person aborted it", false, time.Now()
+			g.Undo, g.Paused, g.Since = reflector.Aborted, false, time.Now()
 			return nil
 		})
 	})

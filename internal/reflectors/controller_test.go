@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -653,7 +654,7 @@ func TestUndo(t *testing.T) {
 			return reflector.Change{Prefixes: 3, FewestCopies: 2}
 		}
 	})
-	c.start("a")
+	it, _ := c.start("a")
 	// The limit is longer than the other gates need on a busy machine.
 	c.aim(func(g *reflector.Goal) { g.Mode, g.Config.LimitSeconds = reflector.Reflectors, 20 })
 	c.awaits("the end of the undo", func(s State) bool {
@@ -662,6 +663,16 @@ func TestUndo(t *testing.T) {
 	if now := c.resources(); !maps.Equal(now, before) {
 		t.Errorf("after the undo resources are\n%v\nand were\n%v", now, before)
 	}
+	undone := func() bool {
+		w := httptest.NewRecorder()
+		it.HealthHandler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return strings.Contains(w.Body.String(), "\nvpp_route_agent_reflector_controller_undone 1")
+	}
+	if !undone() {
+		t.Error("no metric says so")
+	}
+	c.aim(func(g *reflector.Goal) { g.Undo = reflector.Aborted })
+	await(t, "that nothing is undone but by a person", func() bool { return !undone() })
 }
 
 // An agent that is cut off from etcd is not taken for a BIRD, by no controller that starts then

@@ -230,6 +230,9 @@ func (l *leader) look(ctx context.Context) error {
 		l.goalSeen = now
 	}
 	l.last = r
+	l.update(func(s *ControllerStatus) {
+		s.Undone = r.goal.Undo != "" && r.goal.Undo != reflector.Aborted
+	})
 	l.nameProblems()
 	agents := map[string]reflector.Agent{}
 	for _, node := range r.known() {
