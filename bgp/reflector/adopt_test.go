@@ -281,6 +281,25 @@ func TestAdoptedThenEdited(t *testing.T) {
 	}
 }
 
+// No step after an adoption is taken before all nodes have applied the one before, and no cluster
+// ID changes while a session is down.
+func TestStepsAfterAdoption(t *testing.T) {
+	c := theirs("0.0.0.0")
+	w := c.world()
+	a := mustAdopt(t, w, Goal{Config: Config{Min: 2, Max: 2}})
+	w = a.After(w)
+	got, _, _ := unfold(t, slices.Collect(maps.Values(w.objects)), a.Goal.Migrate(w, Reflectors))
+	const want = `(down) step: delete BGPPeer(mine), which BGPPeer(` + peerName + `) replaces
+step: change the cluster ID of Node(a) from 0.0.0.0 to 224.0.0.1
+step: change the cluster ID of Node(b) from 0.0.0.0 to 224.0.0.1
+(one copy) ask: not all routes from reflector b at b, c, d
+step: verify: reflectors a, b
+done: reflectors a, b`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 // The sessions of two reflectors with BIRD do not start anew at once, also where calico-node does
 // not answer: between their changes is the grace time, and a gate that sees the sessions of agents.
 func TestAdoptedBIRDsChangeOneByOne(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 
 // unfold returns all decisions up to the one that is reached, while all agents answer that nothing
 // would be lost. Marked are gates that open although the last node, a client, would have one copy
-// of a route, and steps that are taken although one of its sessions is down.
+// of a route, and steps that are taken although one of its sessions is down, or although it has not
+// applied the change before.
 func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal) {
 	t.Helper()
 	var all []string
@@ -45,11 +46,15 @@ func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal
 		}
 		last := w.names[len(w.names)-1]
 		a := w.Agents[last]
+		although := ""
+		lagging(last)(w)
+		if Next(w, goal).Step != nil {
+			although = "(lags) "
+		}
 		a.Status.Down = []Down{{w.peersOf(last)[0].CalicoNode, start}}
 		w.Agents[last] = a
-		although := ""
 		if Next(w, goal).Step != nil {
-			although = "(down) "
+			although += "(down) "
 		}
 		all = append(all, although+decided(d))
 		goal = d.Step.Goal
@@ -376,7 +381,7 @@ ask: not all routes with b in group 1 at a, b, c, d, e and 2 more
 step: Node(b): to the reflectors a, c, e alone, group 1
 step: verify: reflectors a, c, d, e
 done: reflectors a, c, d, e
-(down) step: turn the mesh on
+(lags) (down) step: turn the mesh on
 (down) step: Node(b), Node(f), Node(g): to every reflector, out of the group
 (down) step: delete BGPPeer(ours-1), BGPPeer(ours-2), BGPPeer(ours-3), BGPPeer(ours-4)
 (one copy) ask: not all routes without reflector e at a, b, c, d, e and 2 more
