@@ -166,6 +166,38 @@ func TestABrokenReflectorIsReplaced(t *testing.T) {
 	}
 }
 
+// Who enters is to have one copy of each route, from the route's own node; others keep two, unless
+// a dead reflector has taken the second from them.
+func TestCopiesWhenAReflectorEnters(t *testing.T) {
+	objects, goal := inQuorum(t, "b", cordoned)
+	objects = take(t, objects, Next(ready(worldOf(objects, nil)), goal)) // e leaves its group
+	const enters = "step: make Node(e) a reflector: replaces b in its zone"
+	for _, tc := range []struct {
+		once string
+		dead bool
+		want string
+	}{
+		{"e", false, enters},
+		{"g", false, "ask: not all routes with the new reflector e at g"},
+		{"g", true, enters},
+	} {
+		w := ready(worldOf(objects, nil))
+		for n, a := range w.Agents {
+			if n == "b" && tc.dead {
+				a.Lost = start.Add(-time.Hour)
+			} else if tc.dead {
+				a.Status.Down = []Down{{"b", start.Add(-time.Hour)}}
+			}
+			w.Agents[n] = a
+		}
+		saying(*Next(w, goal).Wait.Ask, 2, tc.once, 1)(w)
+		if got := decided(Next(w, goal)); got != tc.want {
+			t.Errorf("%s has a route once, b is dead %t: %s, want %s", tc.once, tc.dead, got,
+				tc.want)
+		}
+	}
+}
+
 // A gate that another node keeps shut cordons nobody, however long it is.
 func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
 	objects, goal := inQuorum(t, "b", cordoned)

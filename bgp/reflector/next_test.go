@@ -279,6 +279,13 @@ func TestNext(t *testing.T) {
 			n[0].clusterID = "1.1.1.1"
 		}, []Object{peer}, nil,
 			"person: Node(a): its label or cluster ID is not the configured one"},
+		{"or its label", toReflectors, func(n []testNode) {
+			ours(&n[0], 1)
+			delete(n[0].labels, label)
+		}, []Object{peer}, nil,
+			"person: Node(a): its label or cluster ID is not the configured one"},
+		{"two nodes with one address", toReflectors, func(n []testNode) { n[3].v4 = n[2].v4 },
+			nil, nil, "person: Node(a) would have no session with Node(d)"},
 		{"the mesh, turned off by hand", toReflectors, nil, []Object{configuration(off)}, nil,
 			"person: BGPConfiguration(default): a person turned the mesh off"},
 		{"the mesh, turned on by hand", toReflectors, all, []Object{peer, noted(
@@ -329,6 +336,9 @@ func TestNext(t *testing.T) {
 			"ask: not all routes from reflector a at a, b, c, d"},
 		{"back", Goal{Mode: Reflectors, Undo: "a reason"}, func(n []testNode) { ours(&n[0], 1) },
 			[]Object{peer}, nil, "ask: not all routes without reflector a at a, b, c, d"},
+		{"an undo is not undone", Goal{Mode: Reflectors, Since: late.Since, Undo: "a reason"},
+			func(n []testNode) { ours(&n[0], 1) }, []Object{peer}, nil,
+			"ask: not all routes without reflector a at a, b, c, d"},
 		{"undone", Goal{Mode: Reflectors, Undo: "a reason"}, nil, nil, nil,
 			"done: mesh; undone: a reason"},
 		{"at rest in the mesh no agent is missed", Goal{Mode: Mesh}, nil, nil, func(w *World) {
