@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -524,6 +525,28 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 			}
 		})
 	}
+}
+
+// Where others write all the time, so that no step is taken, the controller says so.
+func TestAStepIsNeverTaken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2")
+	var quiet atomic.Bool
+	c.start("a", tapped(tap{before: func(ops []clientv3.Op) error {
+		if isStep(ops) && !quiet.Load() {
+			o := c.look().objects[0]
+			_, err := c.client.Put(c.t.Context(), o.Key.String(), string(o.Value))
+			must(c.t, err)
+		}
+		return nil
+	}}))
+	c.aim(to(reflector.Reflectors))
+	c.awaits("why nothing goes on", func(s State) bool {
+		return !s.Person && strings.HasPrefix(s.Waits, "Nodes, BGPPeers, ") &&
+			strings.HasSuffix(s.Waits, " create BGPPeer(vpp-route-agent-reflectors)")
+	})
+	quiet.Store(true)
+	c.reaches("reflectors n1, n2")
 }
 
 func TestOfTwoControllersOneLeads(t *testing.T) {
