@@ -101,7 +101,7 @@ func TestAdopt(t *testing.T) {
 }
 
 // Patience is with etcd. What a person's command computes in between may take longer: in a mesh of
-// a thousand nodes what may be in the way of a migration takes a quarter of a minute.
+// a thousand nodes a look at what may be in the way of a migration takes many seconds.
 func TestAChangeMayTakeItsTime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "n1", "n2")
