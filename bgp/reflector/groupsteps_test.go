@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -51,10 +52,13 @@ func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal
 		if Next(w, goal).Step != nil {
 			although = "(lags) "
 		}
-		a.Status.Down = []Down{{w.peersOf(last)[0].CalicoNode, start}}
 		w.Agents[last] = a
-		if Next(w, goal).Step != nil {
-			although += "(down) "
+		if peers := w.peersOf(last); len(peers) > 0 {
+			a.Status.Down = []Down{{peers[0].CalicoNode, start}}
+			w.Agents[last] = a
+			if Next(w, goal).Step != nil {
+				although += "(down) "
+			}
 		}
 		all = append(all, although+decided(d))
 		goal = d.Step.Goal
@@ -163,6 +167,48 @@ func TestABrokenReflectorIsReplaced(t *testing.T) {
 	w.Agents["c"] = a
 	if got := decided(Next(w, goal)); got != "wait: the session between c and d is down" {
 		t.Errorf("it goes on: %s", got)
+	}
+}
+
+// Clusters of one node and of two, and some whose nodes have not the same families, go there and
+// back.
+func TestSmallAndMixedClusters(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		nodes      int
+		change     func([]testNode)
+		reflectors string
+	}{
+		{"one node", 1, nil, "a"},
+		{"two", 2, nil, "a, b"},
+		{"both families", 5, func(n []testNode) {
+			for i := range n {
+				n[i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+		}, "a, b, c"},
+		{"some have IPv4 alone", 6, func(n []testNode) {
+			for i := range 4 {
+				n[2+i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+		}, "c, d, e"},
+		{"one has IPv6 alone", 5, func(n []testNode) {
+			for i := range n {
+				n[i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+			n[0].v4 = ""
+		}, "b, c, d"},
+	} {
+		nodes := sevenNodes()[:tc.nodes]
+		if tc.change != nil {
+			tc.change(nodes)
+		}
+		there, objects, goal := unfold(t, objectsOf(nodes), Goal{Mode: Reflectors})
+		goal.Mode = Mesh
+		back, _, _ := unfold(t, objects, goal)
+		got := [2]string{there[len(there)-1], back[len(back)-1]}
+		if want := [2]string{"done: reflectors " + tc.reflectors, "done: mesh"}; got != want {
+			t.Errorf("%s: %q, want %q", tc.name, got, want)
+		}
 	}
 }
 

@@ -646,6 +646,36 @@ func TestEtcdGoesAndComes(t *testing.T) {
 	awaitState(t, e.Client(), "that it observes", func(s State) bool { return s.Done != "" })
 }
 
+// An etcd that was restored from older data, or replaced, has another history: what a leader has
+// read and heard is worth nothing, and it begins anew, with the grace time for agents to return.
+func TestAnotherHistory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1")
+	key := reflector.LeaderPrefix + "/1"
+	put, err := c.client.Put(t.Context(), key, State{Name: "a"}.encode())
+	must(t, err)
+	it, err := NewController(ControllerConfig{
+		Etcd: etcd.Config{Endpoints: []string{c.etcd.Endpoint()}}, Name: "a", Version: "v1",
+		Log: testlog.New(t),
+	})
+	must(t, err)
+	l := &leader{Controller: it, kv: c.client, key: key, created: put.Header.Revision,
+		lost: map[string]time.Time{}}
+	must(t, l.look(t.Context()))
+	must(t, l.look(t.Context()))
+	for what, change := range map[string]func(*reading){
+		"older data":   func(r *reading) { r.revision += 1000 },
+		"another etcd": func(r *reading) { r.cluster++ },
+	} {
+		had := *l.last
+		change(l.last)
+		if err := l.look(t.Context()); !errors.Is(err, errNoSuchHistory) {
+			t.Errorf("%s: %v", what, err)
+		}
+		l.last = &had
+	}
+}
+
 // An answer that is not to the last writes of a question opens no gate.
 func TestAnswersFromBeforeTheQuestion(t *testing.T) {
 	t.Parallel()
