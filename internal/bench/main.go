@@ -49,7 +49,9 @@ var benchmarks = []struct {
 	{"equal", equalSets},
 	{"kernel", inLab("kernel", needs{nodes: 1}, birdAndKernel)},
 	{"mesh", inLab("mesh", needs{nodes: 1000, short: 300, heap: "512M"}, mesh)},
-	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, reflector)},
+	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, routeReflector)},
+	{"question", inLab("question", needs{nodes: 1000, short: 300}, question(13))},
+	{"question-large", inLab("qlarge", needs{nodes: 5000, short: 300}, question(100))},
 	{"restart", restart},
 	{"etcd-load", readLoad},
 }
