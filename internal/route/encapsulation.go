@@ -26,6 +26,15 @@ func (e Encap) String() string {
 	return fmt.Sprintf("encapsulation(%d)", uint8(e))
 }
 
+// Interface is the name of the interface that packets leave by, "" for those that leave plain. It is
+// what Felix calls its own.
+func (e Encap) Interface() string {
+	if e == IPIP {
+		return "tunl0"
+	}
+	return ""
+}
+
 // MarshalText is for JSON.
 func (e Encap) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
