@@ -63,10 +63,9 @@ plan --diff 1 means that something would change, and 2 any error.`,
 		Version: version,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(), auditCommand(),
-		guardCommand(), externalCommand(),
-		drainCommand(), planCommand(), reflectorsCommand(), reflectorControllerCommand(),
-		versionCommand(), demoCommand(),
+	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(),
+		tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(), drainCommand(), planCommand(),
+		reflectorsCommand(), reflectorControllerCommand(), versionCommand(), demoCommand(),
 		labCommand(), configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()

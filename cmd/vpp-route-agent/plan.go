@@ -188,6 +188,9 @@ func (p *planCall) encapsulation(s *calico.Snapshot, o bgp.Options) *route.Encap
 // node's settings, or those of the agent that is compared with.
 func (p *planCall) datastore(cmd *cobra.Command, agents bgp.Options) (bgp.Options, side, error) {
 	if !p.readsEtcd() {
+		if p.diff != diffAgent {
+			agents.Tunnels = tunnels("vpp") // as without --dataplane
+		}
 		agents.RouterID = cmp.Or(p.routerID, agents.RouterID)
 		_, err := bgp.ChooseRouterID(agents.RouterID, p.node, netip.Addr{})
 		if p.routerID != "" && err != nil {

@@ -116,6 +116,7 @@ type Agent struct {
 	absence        absence
 	arrivals       arrivals
 	formerPeers    formerPeers
+	lost           lostNodes
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
@@ -132,6 +133,7 @@ type Agent struct {
 	mu       sync.Mutex
 	shown    state     // as Run published it last
 	settings *Settings // asked for by Set, and not yet taken
+	believe  bool      // the datastore's list: an operator has found it right
 	drain    drain
 	traffic  traffic
 }
@@ -152,6 +154,7 @@ type state struct {
 	inputs         inputs
 	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
+	lostNodes      *GuardStatus
 }
 
 // New returns an Agent that does nothing until Run.

@@ -36,6 +36,10 @@ func (a *Agent) facts(now time.Time) Facts {
 	if a.sessions.configured.IsZero() {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
+	f.HeldNodes = a.heldNodes(now)
+	if f.NodeMTU = a.nodeMTU(); f.NodeMTU == 0 {
+		f.NodeMTU = a.plannedWith.NodeMTU // while the data plane is away
+	}
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {
 			f.Programmed[r.Key] = true
@@ -78,7 +82,7 @@ func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 // is made with it as it was: it may be on its way back, and everything else still changes.
 func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
 	if a.noBGP {
-		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, f)
+		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	} else {
 		p = PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	}

@@ -23,7 +23,7 @@ type endpoints struct {
 	// through are the endpoints that what is in the data plane for a route leads through.
 	through map[*entry][]endpointID
 	users   map[endpointID]int
-	// unclear are routes of an earlier run, of which only a digest is known, until they are written.
+	// unclear are routes of an earlier run, of which only a digest is known until they are written.
 	unclear map[*entry]struct{}
 }
 

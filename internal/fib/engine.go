@@ -137,6 +137,13 @@ func (e *Engine) Tune(to Tuning) {
 	e.inbox.nudge()
 }
 
+// Suspicious reports whether a new list that lacks gone of all items is rather broken than true.
+func (e *Engine) Suspicious(gone, all int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sources.suspicious(gone, all)
+}
+
 func (e *Engine) tune(to Tuning) {
 	e.sync.tune(to)
 	e.sources.share, e.sources.minimum = to.GuardShare, to.GuardMinimum

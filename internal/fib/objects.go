@@ -204,8 +204,8 @@ func (s *syncer) awaitsObject(e *entry) bool {
 	return false
 }
 
-// objectsFor returns the tables that e is in or leads into, and the endpoints that it leads through,
-// of those that are wanted.
+// objectsFor returns the tables that e is in or leads into, and the endpoints that it leads
+// through, of those that are wanted.
 func (s *syncer) objectsFor(e *entry) (all []*object) {
 	if all = s.endpointsFor(e); len(s.objects.tables) == 0 {
 		return all

@@ -237,7 +237,7 @@ type resolved struct {
 	table uint32
 	// attached are the neighbours that stand for the next hop with Facts.AttachedOnly.
 	attached []route.Path
-	// outer is the node's address, if Path leads into a tunnel; near: that is in a connected subnet.
+	// outer is the node's address, if Path leads into a tunnel; near: it is in a connected subnet.
 	outer netip.Addr
 	near  bool
 }

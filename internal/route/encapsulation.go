@@ -26,8 +26,8 @@ func (e Encap) String() string {
 	return fmt.Sprintf("encapsulation(%d)", uint8(e))
 }
 
-// Interface is the name of the interface that packets leave by, "" for those that leave plain. It is
-// what Felix calls its own.
+// Interface is the name of the interface that packets leave by, "" for those that leave plain. It
+// is what Felix calls its own.
 func (e Encap) Interface() string {
 	if e == IPIP {
 		return "tunl0"
