@@ -26,6 +26,7 @@ func Encapsulation(self string, tunnels []route.Encap,
 	if !e.Encapsulates() {
 		return e, problems
 	}
+	e.Published = published(s)
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
 		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, me.IPv4},
@@ -49,6 +50,19 @@ func Encapsulation(self string, tunnels []route.Encap,
 		}
 	}
 	return e, problems
+}
+
+// published are the addresses of hosts that no Node has.
+func published(s *calico.Snapshot) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for p, a := range s.PeerIPs {
+		out[a] = p.Host
+	}
+	for _, n := range s.Nodes {
+		delete(out, n.IPv4.Addr())
+		delete(out, n.IPv6.Addr())
+	}
+	return out
 }
 
 // encapPool is what a pool says. VXLAN goes before IPIP, as in Felix; Calico takes no pool that has

@@ -155,6 +155,7 @@ type state struct {
 	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 	lostNodes      *GuardStatus
+	nodeMTU        uint16 // Facts.NodeMTU
 }
 
 // New returns an Agent that does nothing until Run.

@@ -37,9 +37,11 @@ func (a *Agent) facts(now time.Time) Facts {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
 	f.HeldNodes = a.heldNodes(now)
-	if f.NodeMTU = a.nodeMTU(); f.NodeMTU == 0 {
-		f.NodeMTU = a.plannedWith.NodeMTU // while the data plane is away
+	f.NodeMTU = a.plannedWith.NodeMTU
+	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
+		f.NodeMTU = mtuOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
 	}
+	a.state.nodeMTU = f.NodeMTU
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {
 			f.Programmed[r.Key] = true

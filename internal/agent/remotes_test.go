@@ -42,7 +42,7 @@ func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 		Owner: calico.Owner{Host: "a"}}
 	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"),
 		Owner: calico.Owner{Host: "a"}}
-	p = PlanWithoutBGP("a", c, bgp.Options{}, Facts{})
+	p := PlanWithoutBGP("a", c, bgp.Options{}, Facts{})
 	if fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 drop]" {
 		t.Errorf("own routes %v", p.Own)
 	}

@@ -2,20 +2,21 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
-// nodeMTU is that of the interface with this node's IPv4 address; 0: there is none.
-func (a *Agent) nodeMTU() uint16 {
-	own := a.snapshot.Nodes[a.cfg.Node].IPv4
-	for _, i := range a.cfg.FIB.Facts().Interfaces {
+// mtuOf is that of the interface with a node's IPv4 address; 0: there is none.
+func mtuOf(n calico.Node, all []route.Interface) uint16 {
+	for _, i := range all {
 		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool {
-			return p.Addr() == own.Addr()
+			return p.Addr() == n.IPv4.Addr()
 		}) {
 			return i.MTU
 		}
@@ -41,6 +42,16 @@ func (a *Agent) heldNodes(now time.Time) map[netip.Addr]string {
 			"to them stay for a while", "nodes", len(held))
 	}
 	return held
+}
+
+// tunnelProblem says why no tunnelled packets arrive. The data plane takes those alone that come
+// for an address of its own.
+func (s *state) tunnelProblem() string {
+	if s.plan.Encapsulation == nil || s.nodeMTU > 0 {
+		return ""
+	}
+	return fmt.Sprintf("no interface of the data plane has %s, this node's address: packets that "+
+		"other nodes encapsulate do not arrive", s.plan.Encapsulation.Own4.Addr())
 }
 
 // TunnelStatus is the tunnel to one node: what `tunnels -o json` prints.
@@ -104,16 +115,16 @@ func (a *Agent) Tunnels() []TunnelStatus {
 type TunnelCounts struct {
 	Desired    int `json:"desired"`
 	Programmed int `json:"programmed"`
-	// Problem is why the first of the others is not programmed.
+	// Problem is why the first of the others is not programmed, or no packets come.
 	Problem string `json:"problem,omitempty"`
 }
 
-// countTunnels returns nil if there are none.
-func countTunnels(all []TunnelStatus) *TunnelCounts {
+// countTunnels returns nil if there are none. problem is one of all.
+func countTunnels(all []TunnelStatus, problem string) *TunnelCounts {
 	if len(all) == 0 {
 		return nil
 	}
-	c := &TunnelCounts{}
+	c := &TunnelCounts{Problem: problem}
 	for _, t := range all {
 		switch {
 		case t.Node == "":

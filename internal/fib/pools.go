@@ -66,6 +66,7 @@ func (s *selection) setEncapsulation(to *route.Encapsulation) {
 		s.poolsChanged()
 	} else {
 		s.nodesChanged(before.Nodes, to.Nodes)
+		s.nodesChanged(before.Published, to.Published)
 	}
 	s.refresh()
 }

@@ -75,6 +75,9 @@ type Encapsulation struct {
 	Own4, Own6 netip.Prefix
 	// Nodes are the other nodes' names by their addresses.
 	Nodes map[netip.Addr]string
+	// Published are the names of hosts by addresses that they publish for plain packets, and that
+	// are not those of Nodes.
+	Published map[netip.Addr]string
 }
 
 // Leaving is how packets to a prefix leave towards a next hop.
@@ -140,7 +143,11 @@ func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 		own = e.Own6
 	}
 	near := own.IsValid() && own.Masked().Contains(nextHop)
+	host, isPublished := e.Published[nextHop]
 	switch name, isNode := e.Nodes[nextHop]; {
+	case isPublished:
+		return Leaving{Reason: fmt.Sprintf("IPPool(%s) has %s, but %s publishes %s as its "+
+			"address, which is not that of its Node", pool.Name, pool.mode(), host, nextHop)}
 	case pool.CrossSubnet && near:
 		return Leaving{Reason: fmt.Sprintf("IPPool(%s) has %s: %s is in this node's network %s",
 			pool.Name, pool.mode(), nextHop, own.Masked())}
