@@ -372,6 +372,10 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
 	}
+	if a.plan.Encapsulation != nil && !a.plannedWith.InterfacesRead {
+		a.sweepWaits = "waiting for the interfaces of the data plane"
+		return // tunnels are not known to be wanted before
+	}
 	d.unusable = a.unusable()
 	if d.unusable == 0 && a.cfg.EtcdRoutes != nil && !a.wanted.Sources[route.Etcd].Complete {
 		a.complete(route.Etcd) // these wait for no peer

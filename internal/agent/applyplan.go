@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -37,11 +38,12 @@ func (a *Agent) facts(now time.Time) Facts {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
 	f.HeldNodes = a.heldNodes(now)
-	f.NodeMTU = a.plannedWith.NodeMTU
+	f.InterfacesRead, f.NodeMTU = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTU
 	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
-		f.NodeMTU = mtuOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
+		a.state.nodeMTU = mtuOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
+		// Tunnels stay as they are while the address is away.
+		f.InterfacesRead, f.NodeMTU = true, cmp.Or(a.state.nodeMTU, f.NodeMTU)
 	}
-	a.state.nodeMTU = f.NodeMTU
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {
 			f.Programmed[r.Key] = true

@@ -59,7 +59,10 @@ type Facts struct {
 	Adopted bool
 	// Restarting: the data plane kept routes of an earlier run when the agent started.
 	Restarting bool
-	// NodeMTU is that of the interface with this node's IPv4 address; 0: not known.
+	// InterfacesRead: those of the data plane have been. Tunnels wait for it: they would be made
+	// anew as soon as NodeMTU is known.
+	InterfacesRead bool
+	// NodeMTU is that of the interface with this node's IPv4 address; 0: there was none.
 	NodeMTU uint16
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes map[netip.Addr]string
@@ -110,7 +113,10 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 				e.Nodes[a] = name
 			}
 		}
-		p.Encapsulation, p.Tunnels = e, ipam.Tunnels(self, e, c, f.NodeMTU)
+		p.Encapsulation = e
+		if f.InterfacesRead {
+			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTU)
+		}
 	}
 	return problems
 }

@@ -2,7 +2,11 @@ package agent
 
 import (
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -26,7 +30,7 @@ func TestPlanEncapsulates(t *testing.T) {
 	vpp := bgp.Options{Tunnels: []route.Encap{route.IPIP}}
 	c := encapsulated(calico.EncapAlways)
 	held := map[netip.Addr]string{addr("192.168.4.99"): "gone"}
-	facts := Facts{NodeMTU: 1500, HeldNodes: held}
+	facts := Facts{InterfacesRead: true, NodeMTU: 1500, HeldNodes: held}
 	for name, p := range map[string]Plan{
 		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),
 	} {
@@ -46,6 +50,49 @@ func TestPlanEncapsulates(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, p.Encapsulation, p.Tunnels)
 		}
 	}
+}
+
+// Tunnels are made once the MTU is known, also when Calico's data come first, and the next run
+// finds them as they are to be. While the node's address is away they stay.
+func TestTunnelsAreMadeOnce(t *testing.T) {
+	onVPP := func(c *Config) {
+		c.Speaker = nil
+		c.BGP = bgp.Options{Tunnels: []route.Encap{route.IPIP}}
+	}
+	eth0 := live.Interfaces[0]
+	eth0.MTU = 1500
+	facts := route.Facts{Identity: "one", Interfaces: []route.Interface{eth0}}
+	journal := filepath.Join(t.TempDir(), "journal")
+	inBubble(t, func(t *testing.T, n *node) {
+		for _, want := range []int{3, 0} { // the interface, up, and the other node; not the address
+			n.stop()
+			n.start(t, journal, onVPP)
+			n.snapshots <- encapsulated(calico.EncapAlways)
+			time.Sleep(2 * time.Minute)
+			n.dataplane.facts <- facts
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			var objects []string
+			for _, op := range n.take() {
+				if !strings.Contains(op, " 10.") {
+					objects = append(objects, op)
+				}
+			}
+			if len(objects) != want {
+				t.Errorf("%d instead of %d: %q", len(objects), want, objects)
+			}
+		}
+		made := n.dataplane.objects[route.LinkKey("tunl0")]
+		if made.(route.Link).MTU != 1480 {
+			t.Errorf("%+v", made)
+		}
+		eth0.Addresses = nil
+		n.dataplane.facts <- route.Facts{Identity: "one", Interfaces: []route.Interface{eth0}}
+		n.expect(t, time.Minute)
+		if why := n.agent.Status().FIB.Tunnels.Problem; !strings.Contains(why, "do not arrive") {
+			t.Errorf("status says %q", why)
+		}
+	}, onVPP)
 }
 
 func TestCountTunnels(t *testing.T) {

@@ -132,7 +132,7 @@ func TestIPIPOnVPP(t *testing.T) {
 	l.strangerIsIgnored(t, v, ours)
 	leaves("beside a stranger", near, far)
 
-	// VPP and the agent restart; a Node goes.
+	// The agent restarts; a Node goes.
 	check(t, us.agent.Kill())
 	leaves("without the agent", near, far)
 	us.start(t)

@@ -93,6 +93,9 @@ func openTUN(device string) (*os.File, error) {
 const (
 	ipv4Header   = 20   // bytes, without options
 	dontFragment = 0x40 // in byte 6
+
+	// ECN, in byte 1. What is marked already Linux sends as not marked (INET_ECN_encapsulate).
+	ecnCapable, congested = 2, 3
 )
 
 // send ends when the device is closed.
@@ -114,6 +117,9 @@ func (x *IPIP) send() {
 		outer := buffer[:ipv4Header]
 		clear(outer) // the kernel sets identification and checksum
 		outer[0], outer[1] = 0x45, inner[1]&3
+		if outer[1] == congested {
+			outer[1] = ecnCapable
+		}
 		binary.BigEndian.PutUint16(outer[2:], uint16(ipv4Header+n))
 		outer[6], outer[8], outer[9] = inner[6]&dontFragment, inner[8], unix.IPPROTO_IPIP
 		copy(outer[12:], x.own.AsSlice())
