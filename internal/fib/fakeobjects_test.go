@@ -254,9 +254,14 @@ func (d *fake) Objects(_ context.Context, kind route.ObjectKind) (all []route.Ob
 	return all, d.lookupErr
 }
 
+func (d *fake) listings() (n int) {
+	d.state(func() { n = d.objectLists })
+	return n
+}
+
 // ApplyObjects implements Bulk.
 func (d *fake) ApplyObjects(ctx context.Context, ops []route.ObjectOp, done func(int, error)) {
-	d.bulks++
+	d.state(func() { d.bulks++ })
 	for i, op := range ops {
 		if op.Put != nil {
 			done(i, d.PutObject(ctx, op.Put))

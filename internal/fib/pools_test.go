@@ -126,18 +126,21 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 		for i := range 500 {
 			nodes = append(nodes, fmt.Sprintf("192.0.%d.%d", i/250, i%250+1))
 		}
-		r.dp.bulks = 0
+		r.dp.state(func() { r.dp.bulks = 0 })
 		r.encapsulate(nodes...)
-		if n := len(r.dp.printObjectOps()); n != 502 || r.dp.bulks > 3 || r.dp.lookups > 0 {
-			t.Errorf("%d ops in %d calls, %d look-ups", n, r.dp.bulks, r.dp.lookups)
-		}
+		n := len(r.dp.printObjectOps())
+		r.dp.state(func() {
+			if n != 502 || r.dp.bulks > 3 || r.dp.lookups > 0 {
+				t.Errorf("%d ops in %d calls, %d look-ups", n, r.dp.bulks, r.dp.lookups)
+			}
+		})
 		r.dp.steal(route.Endpoint{Interface: "tunl0", Outer: addr(nodes[7])})
 		time.Sleep(time.Minute)
 		check(t, "one was taken away", r.dp.printObjectOps(),
 			"put tunnel to "+nodes[7]+" by tunl0")
-		before := r.dp.objectLists
+		before := r.dp.listings()
 		time.Sleep(time.Minute)
-		if n := r.dp.objectLists - before; n > 6 {
+		if n := r.dp.listings() - before; n > 6 {
 			t.Errorf("%d listings a minute", n)
 		}
 		r.again() // what follows is found in the journal
@@ -170,12 +173,12 @@ func TestTunnelsOfALostJournalAreSwept(t *testing.T) {
 func TestNothingIsListedWithoutTunnels(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		time.Sleep(time.Minute)
-		if n := r.dp.objectLists; n != 1 { // the data plane was new
+		if n := r.dp.listings(); n != 1 { // the data plane was new
 			t.Errorf("%d listings", n)
 		}
 		r.again()
 		time.Sleep(time.Minute)
-		if n := r.dp.objectLists; n != 1 {
+		if n := r.dp.listings(); n != 1 {
 			t.Errorf("%d listings after a restart", n)
 		}
 	})
