@@ -177,7 +177,6 @@ type tunnelAgent struct {
 	*engine
 	snapshots chan *calico.Snapshot
 	link      uint32 // index of planeLink
-	has       int    // objects and routes that are wanted
 	stop      func()
 }
 
