@@ -116,10 +116,10 @@ type data struct {
 
 // Resources begins with a kind that has one small object.
 func (d *data) Resources() []kubernetes.Resource {
-	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes")}
+	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes"), d.crd("ippools"),
+		d.crd("felixconfigurations")}
 	if !d.Needs.NoBGP {
-		for _, plural := range []string{"bgpconfigurations", "bgpfilters", "bgppeers", "ippools",
-			"felixconfigurations"} {
+		for _, plural := range []string{"bgpconfigurations", "bgpfilters", "bgppeers"} {
 			all = append(all, d.crd(plural))
 		}
 		pods := core("pods")
