@@ -117,7 +117,7 @@ func NewFollower(client *Client, data Data, kept map[string]Kept, publish func(P
 		log: log.With("component", "kubernetes"), ProbeEvery: probeInterval,
 		AbsentEvery: absentInterval, RelistSpread: relistSpread, LastRetry: lastRetry,
 		named: map[string]bool{},
-		news: make(chan news), listing: make(chan struct{}, 1),
+		news:  make(chan news), listing: make(chan struct{}, 1),
 		reflectors: map[Resource]*reflector{}, kept: maps.Clone(kept),
 		status: Status{Server: client.server, Error: "not tried yet"}}
 	if f.kept == nil {
@@ -267,6 +267,7 @@ func (f *Follower) end(r *reflector, version string, count int, restored bool) {
 		f.relist(number(version))
 	}
 	f.data.EndList(r.Resource)
+	r.count = count
 	k := f.kept[r.Kind()]
 	f.kept[r.Kind()] = Kept{max(k.Version, number(version)), count > 0 ||
 		k.Objects && r.Name != ""}
@@ -396,7 +397,13 @@ func (f *Follower) take(r *reflector, e Event) {
 	case e.Object == nil:
 	case e.Deleted:
 		f.data.Delete(r.Resource, e.Object)
+		// Who deletes a kind deletes its objects first. Once all are, it is no mistake.
+		r.count--
+		k.Objects = r.count > 0 || r.Name != ""
 	default:
+		if e.Added {
+			r.count++
+		}
 		f.data.Put(r.Resource, e.Object)
 		k.Objects = true
 	}
