@@ -154,7 +154,7 @@ func (d *data) Put(r kubernetes.Resource, object []byte) {
 	if o, err := kube.Read(r.Plural, object); err != nil {
 		d.store.Set(kube.Place(r.Plural, ""), calico.Item{Err: err})
 	} else {
-		o.Put(d.store, d.UsePodCIDR)
+		o.Put(d.store, kube.Options{UsePodCIDR: d.UsePodCIDR})
 	}
 }
 
