@@ -24,8 +24,9 @@ BIN := $(BUILD)$(if $(GOARCH),$(patsubst %,/%,$(filter-out $(shell go env GOHOST
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Namespaces, netlink and the daemons under test need root; the rest of the tests do not.
 # The limit is for a machine with a load of 30, where bgp/gobgp alone takes over 20 minutes.
-# Most tests wait most of the time: more packages at once than there are processors.
-TESTFLAGS ?= -race -timeout 60m -p 4
+# Most tests wait most of the time: more packages at once than there are processors. Without symbols
+# for a debugger a test binary is linked in half the time, and there are over 40.
+TESTFLAGS ?= -race -timeout 60m -p 4 -ldflags='-s -w'
 
 # What is built from one commit twice is the same twice: times in packages and images are the
 # commit's.
