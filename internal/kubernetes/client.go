@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// requestTimeout bounds the wait for an answer.
+// requestTimeout is long: a list of many objects takes an API server a while.
 const requestTimeout = 20 * time.Second
 
 // userAgent names us in the API server's logs.
@@ -40,8 +40,8 @@ type Client struct {
 	codec  runtime.ParameterCodec
 	server string
 	web    *http.Client
-	// timeout is requestTimeout, but for tests.
-	timeout time.Duration
+	// Timeout bounds the wait for an answer. It may be changed before the first request.
+	Timeout time.Duration
 }
 
 // InPod reports whether this process runs in a pod.
@@ -173,7 +173,7 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	return &Client{
 		rest: client, base: strings.TrimSuffix(base.String(), "/"),
 		codec: runtime.NewParameterCodec(scheme), server: cfg.Host, web: web,
-		timeout: requestTimeout,
+		Timeout: requestTimeout,
 	}, nil
 }
 
@@ -226,7 +226,7 @@ func cordonPatch(n *corev1.Node, cordoned bool, note *string) map[string]any {
 // meanwhile.
 func (c *Client) patch(ctx context.Context, name string,
 	change func(*corev1.Node) (map[string]any, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
 		n := &corev1.Node{}
@@ -262,7 +262,7 @@ func (c *Client) explain(err error) error {
 
 // list and watch are what a reflector of client-go asks for.
 func (c *Client) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	all := &corev1.NodeList{}
 	err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Do(ctx).Into(all)
@@ -272,14 +272,14 @@ func (c *Client) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 // watch waits for the answer as long as for any other, and for events without limit.
 func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(c.timeout, cancel)
+	late := time.AfterFunc(c.Timeout, cancel)
 	o.Watch = true
 	w, err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Watch(ctx)
 	if !late.Stop() { // it may have answered in that moment: the watch has ended nonetheless
 		if err == nil {
 			w.Stop()
 		}
-		err = fmt.Errorf("no answer within %s", c.timeout)
+		err = fmt.Errorf("no answer within %s", c.Timeout)
 	}
 	if err != nil {
 		cancel()

@@ -18,6 +18,7 @@ import (
 const (
 	probeInterval  = 30 * time.Second
 	absentInterval = time.Minute
+	relistSpread   = time.Second
 )
 
 // Data is what objects mean to whoever reads them. A Follower calls it from one goroutine.
@@ -55,8 +56,9 @@ type Follower struct {
 
 	// ProbeEvery bounds how late it is noticed that the API server is lost, or that its etcd was
 	// restored. AbsentEvery is how long a kind is left alone that the API server does not know.
-	// Both may be changed before Run.
-	ProbeEvery, AbsentEvery time.Duration
+	// RelistSpread is how long at most a list waits that follows upon an expired watch. All may be
+	// changed before Run.
+	ProbeEvery, AbsentEvery, RelistSpread time.Duration
 
 	news    chan news
 	listing chan struct{} // of size one: who has put something in lists
@@ -113,7 +115,7 @@ func NewFollower(client *Client, data Data, kept map[string]Kept, publish func(P
 	log *slog.Logger) *Follower {
 	f := &Follower{client: client, data: data, publish: publish,
 		log: log.With("component", "kubernetes"), ProbeEvery: probeInterval,
-		AbsentEvery: absentInterval, named: map[string]bool{},
+		AbsentEvery: absentInterval, RelistSpread: relistSpread, named: map[string]bool{},
 		news: make(chan news), listing: make(chan struct{}, 1),
 		reflectors: map[Resource]*reflector{}, kept: maps.Clone(kept),
 		status: Status{Server: client.server, Error: "not tried yet"}}
@@ -151,7 +153,7 @@ func (f *Follower) Retry(ctx context.Context, do func(context.Context, *Client) 
 		f.show()
 		select {
 		case <-ctx.Done():
-		case <-time.After(jitter(wait)):
+		case <-time.After(max(jitter(wait), retryAfter(err))):
 		}
 	}
 }

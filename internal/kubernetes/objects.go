@@ -22,6 +22,8 @@ const (
 	pageSize = 500
 	// maxPage bounds an answer. An object has at most 1.5 MiB.
 	maxPage = 1 << 30
+	// longestAfter bounds what is made of Retry-After.
+	longestAfter = 5 * time.Minute
 	// watchTime is how long a watch is asked for, half of it random: otherwise a thousand agents
 	// would come back at one moment.
 	watchTime = 10 * time.Minute
@@ -81,6 +83,7 @@ type RequestError struct {
 	// RetryAfter is how long the API server wants to be left alone.
 	RetryAfter time.Duration
 	tooNew     bool // it has not seen the version yet that was asked for
+	inStream   bool // a watch that had begun said so
 }
 
 func (e *RequestError) Error() string {
@@ -152,10 +155,14 @@ func refusal(verb, resource string, resp *http.Response) *RequestError {
 	}
 	e := refusedWith(verb, resource, s)
 	e.Status = resp.StatusCode
-	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && after > 0 {
-		e.RetryAfter = time.Duration(after) * time.Second
+	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		e.RetryAfter = seconds(after)
 	}
 	return e
+}
+
+func seconds(n int) time.Duration {
+	return time.Duration(min(max(n, 0), int(longestAfter/time.Second))) * time.Second
 }
 
 // refusedWith is what a Status means, which a watch has among its events.
@@ -166,7 +173,7 @@ func refusedWith(verb, resource string, s metav1.Status) *RequestError {
 	}
 	e := &RequestError{Verb: verb, Resource: resource, Status: int(s.Code), Why: errors.New(why)}
 	if d := s.Details; d != nil {
-		e.RetryAfter = time.Duration(d.RetryAfterSeconds) * time.Second
+		e.RetryAfter = seconds(int(d.RetryAfterSeconds))
 		for _, cause := range d.Causes {
 			e.tooNew = e.tooNew || cause.Type == metav1.CauseTypeResourceVersionTooLarge
 		}
@@ -224,7 +231,7 @@ type page struct {
 }
 
 func (c *Client) page(ctx context.Context, r Resource, q url.Values) (*page, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	body, err := c.open(ctx, "list", r.String(), r.url(q))
 	if err != nil {
@@ -264,11 +271,11 @@ func (c *Client) Watch(ctx context.Context, r Resource, version string, started 
 	take func(Event) error) error {
 	seconds := (watchTime/2 + rand.N(watchTime/2)) / time.Second
 	// Where it does not end then, it is dead.
-	ctx, cancel := context.WithTimeout(ctx, seconds*time.Second+c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, seconds*time.Second+c.Timeout)
 	defer cancel()
 	q := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
 		"resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(int(seconds))}}
-	late := time.AfterFunc(c.timeout, cancel)
+	late := time.AfterFunc(c.Timeout, cancel)
 	body, err := c.open(ctx, "watch", r.String(), r.url(q))
 	if err != nil {
 		return err
@@ -276,7 +283,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, version string, started 
 	defer body.Close()
 	if !late.Stop() {
 		return &RequestError{Verb: "watch", Resource: r.String(),
-			Why: fmt.Errorf("no answer within %s", c.timeout)}
+			Why: fmt.Errorf("no answer within %s", c.Timeout)}
 	}
 	started()
 	for events := json.NewDecoder(body); ; {
@@ -288,7 +295,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, version string, started 
 			return &RequestError{Verb: "watch", Resource: r.String(), Why: errEnded}
 		case err != nil:
 			return &RequestError{Verb: "watch", Resource: r.String(),
-				Why: cmp.Or(ctx.Err(), errUnreadable)}
+				Why: cmp.Or(ctx.Err(), errUnreadable), inStream: ctx.Err() == nil}
 		}
 		event, err := e.event(r)
 		if err == nil {
@@ -312,13 +319,16 @@ type watched struct {
 }
 
 func (w watched) event(r Resource) (Event, error) {
-	unreadable := &RequestError{Verb: "watch", Resource: r.String(), Why: errUnreadable}
+	unreadable := &RequestError{Verb: "watch", Resource: r.String(), Why: errUnreadable,
+		inStream: true}
 	if w.Type == "ERROR" {
 		var s metav1.Status
 		if json.Unmarshal(w.Object, &s) != nil {
 			return Event{}, unreadable
 		}
-		return Event{}, refusedWith("watch", r.String(), s)
+		e := refusedWith("watch", r.String(), s)
+		e.inStream = true
+		return Event{}, e
 	}
 	var head struct {
 		Metadata struct {
@@ -341,7 +351,7 @@ func (w watched) event(r Resource) (Event, error) {
 
 // Groups reports which of some versions of groups there are, "crd.projectcalico.org/v1".
 func (c *Client) Groups(ctx context.Context, groupVersions ...string) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	body, err := c.open(ctx, "get", "/apis", "/apis")
 	if err != nil {

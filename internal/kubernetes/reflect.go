@@ -16,12 +16,9 @@ const (
 	// lose their API server at the same moment.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 15 * time.Second
-	// longWatch is a watch after which the next failure is the first.
-	longWatch = 5 * time.Second
-	// shortWatch is a watch that ends so soon that the API server must be in trouble.
+	// shortWatch is a watch that ends so soon that the API server must be in trouble. After a
+	// longer one the next failure is the first.
 	shortWatch = 500 * time.Millisecond
-	// relistSpread is how long at most a list waits that follows upon an expired watch.
-	relistSpread = time.Second
 )
 
 // reflector keeps what the Data have of one resource equal to the API server: it lists, then
@@ -60,19 +57,18 @@ func (r *reflector) run(ctx context.Context) {
 	wait := firstRetry
 	for list := true; ctx.Err() == nil; {
 		var err error
+		lived, listed := time.Duration(0), list
 		if list {
 			err = r.list(ctx)
 		}
-		watched := err == nil
-		began := time.Now()
-		if watched {
+		if err == nil {
 			list = false
-			err = r.watch(ctx)
-		}
-		if time.Since(began) > longWatch {
-			wait = firstRetry
+			lived, err = r.watch(ctx)
 		}
 		pause := jitter(wait)
+		if wait = min(2*wait, lastRetry); lived > shortWatch {
+			wait, pause = firstRetry, jitter(firstRetry)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -81,31 +77,40 @@ func (r *reflector) run(ctx context.Context) {
 		case errors.Is(err, errAbsent):
 			pause = jitter(r.f.AbsentEvery)
 		case err == nil: // the API server ends each watch after a while
-			if time.Since(began) > shortWatch {
-				pause = jitter(firstRetry)
-			} else {
-				wait = min(2*wait, longWatch)
-			}
 		case IsGone(err):
-			// what is listed in pages may expire before the last
-			list, r.whole = true, !watched
-			pause = max(pause, rand.N(relistSpread))
-			wait = min(2*wait, lastRetry)
+			// What is listed in pages may expire before the last. A list that is expired for a
+			// watch came from a cache that lags behind.
+			r.whole, r.consistent = list, r.consistent || listed && !list
+			list, pause = true, max(pause, rand.N(r.f.RelistSpread))
 		default:
-			// without the right to watch, lists must do
-			list = list || isDenied(err) || statusOf(err) == http.StatusNotFound
+			list = list || mustList(err)
 			if r.tell(ctx, func() { r.f.failed(r, err) }) != nil {
 				return
 			}
-			wait = min(2*wait, lastRetry)
-			if e := (*RequestError)(nil); errors.As(err, &e) && e.RetryAfter > 0 {
-				pause = max(pause, e.RetryAfter+rand.N(e.RetryAfter))
-			}
+			pause = max(pause, retryAfter(err))
 		}
 		if !r.sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+// mustList reports whether another watch from the same version would fail as well. Without the
+// right to watch, lists must do.
+func mustList(err error) bool {
+	var e *RequestError
+	return errors.As(err, &e) && (e.inStream || e.Status/100 == 4 &&
+		e.Status != http.StatusUnauthorized && e.Status != http.StatusTooManyRequests)
+}
+
+// retryAfter is for how long the API server wants to be left alone, and up to twice that: all
+// agents were told the same.
+func retryAfter(err error) time.Duration {
+	var e *RequestError
+	if !errors.As(err, &e) || e.RetryAfter == 0 {
+		return 0
+	}
+	return e.RetryAfter + rand.N(e.RetryAfter)
 }
 
 // jitter takes away up to half.
@@ -193,8 +198,8 @@ func (r *reflector) noteAbsent(ctx context.Context, err error) error {
 	return errAbsent
 }
 
-// watch follows changes until that fails.
-func (r *reflector) watch(ctx context.Context) error {
+// watch follows changes until that fails, and returns for how long it did.
+func (r *reflector) watch(ctx context.Context) (lived time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := make(chan struct{})
@@ -206,7 +211,9 @@ func (r *reflector) watch(ctx context.Context) error {
 		case <-over:
 		}
 	}()
-	err := r.f.client.Watch(ctx, r.Resource, r.version, func() {
+	var began time.Time
+	err = r.f.client.Watch(ctx, r.Resource, r.version, func() {
+		began = time.Now()
 		_ = r.tell(ctx, func() { r.f.watching(r) })
 	}, func(e Event) error {
 		if err := r.tell(ctx, func() { r.f.take(r, e) }); err != nil {
@@ -215,10 +222,13 @@ func (r *reflector) watch(ctx context.Context) error {
 		r.version = e.Version
 		return nil
 	})
-	if errors.Is(context.Cause(ctx), errRelist) {
-		return errRelist
+	if !began.IsZero() {
+		lived = time.Since(began)
 	}
-	return err
+	if errors.Is(context.Cause(ctx), errRelist) {
+		err = errRelist
+	}
+	return lived, err
 }
 
 // isOlder compares versions. They are numbers of etcd's wherever they can be compared.

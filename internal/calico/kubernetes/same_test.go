@@ -157,7 +157,7 @@ func TestRandomChangesAreTheSame(t *testing.T) {
 				case 1:
 					b.server.EndWatches()
 				case 2:
-					b.server.RefuseSome(.3, 503, 0)
+					b.server.RefuseEach(3, 503, 0)
 				default:
 					b.server.Refuse(0)
 				}

@@ -1,7 +1,6 @@
 package kubetest
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 type faults struct {
 	refuse     int             // status of every answer
 	retryAfter time.Duration   // that goes with it
-	share      float64         // of requests are refused; 0: all
+	each       int             // which request of a verb and kind is refused: each second
 	allowed    map[string]bool // rights; nil: all
 	denied     map[string]bool
 	hang       chan struct{} // requests wait until it is closed; nil: they do not
@@ -19,6 +18,7 @@ type faults struct {
 	life       time.Duration // of watches; 0: without end
 	silent     bool          // watches tell nothing
 	bookmarks  bool          // watches tell each version
+	garbled    []byte        // what watches tell instead of each event; nil: nothing else
 	lag        *state        // what lists show that do not ask etcd
 	lies       bool          // and they do not care what version was asked for
 	slow       time.Duration // that each list takes
@@ -26,9 +26,10 @@ type faults struct {
 	expireContinue bool
 }
 
-func (f *faults) status(q request) int {
+// status refuses a request, the n-th of its verb and kind; 0: it does not.
+func (f *faults) status(q request, n int) int {
 	switch {
-	case f.refuse != 0 && (f.share == 0 || rand.Float64() < f.share):
+	case f.refuse != 0 && n%f.each == 0:
 		return f.refuse
 	case f.denied[q.right()], f.allowed != nil && q.kind != "" && !f.allowed[q.right()]:
 		return http.StatusForbidden
@@ -46,17 +47,16 @@ func (f *faults) listed(now state, asksEtcd bool) state {
 
 // Refuse has every request answered with a status, and ends all watches; 0: no more.
 func (s *Server) Refuse(status int) {
-	s.locked(func() { s.faults.refuse, s.faults.share, s.faults.retryAfter = status, 0, 0 })
+	s.locked(func() { s.faults.refuse, s.faults.each, s.faults.retryAfter = status, 1, 0 })
 	if status != 0 {
 		s.EndWatches()
 	}
 }
 
-// RefuseSome does so with a share of the requests, and wants clients to come back after a while.
-func (s *Server) RefuseSome(share float64, status int, after time.Duration) {
-	s.locked(func() {
-		s.faults.refuse, s.faults.share, s.faults.retryAfter = status, share, after
-	})
+// RefuseEach does so with each second request of a verb and kind, or each third, and wants clients
+// to come back after a while.
+func (s *Server) RefuseEach(n, status int, after time.Duration) {
+	s.locked(func() { s.faults.refuse, s.faults.each, s.faults.retryAfter = status, n, after })
 	s.EndWatches()
 }
 
@@ -132,6 +132,9 @@ func (s *Server) Stall() { s.locked(func() { s.faults.stalls = true }) }
 
 // Bookmarks has watches tell each version.
 func (s *Server) Bookmarks() { s.locked(func() { s.faults.bookmarks = true; s.tell() }) }
+
+// Garble has watches tell something else instead of each event; nil: no more.
+func (s *Server) Garble(instead []byte) { s.locked(func() { s.faults.garbled = instead }) }
 
 // EndWatches ends all watches, as the server does every few minutes.
 func (s *Server) EndWatches() {

@@ -325,7 +325,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, ok := read(r)
 	s.mu.Lock()
 	s.asked[q.verb+" "+q.kind]++
-	status := s.faults.status(q)
+	status := s.faults.status(q, s.asked[q.verb+" "+q.kind])
 	retry := s.faults.retryAfter
 	hasCertificate := len(r.TLS.PeerCertificates) > 0
 	if r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {

@@ -91,16 +91,25 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 		over = time.After(life)
 	}
 	for {
+		select {
+		case <-ended: // it goes before what has changed meanwhile
+			return
+		default:
+		}
 		s.mu.Lock()
 		events, changed, now := slices.Clone(s.events), s.changed, s.state.version
 		silent, marks := s.faults.silent, s.faults.bookmarks && wantsMarks
+		garbled := s.faults.garbled
 		s.mu.Unlock()
 		for _, e := range events {
 			if e.version <= from || silent {
 				continue
 			}
 			from = e.version
-			if seen := e.seenBy(q); seen != nil {
+			switch seen := e.seenBy(q); {
+			case seen != nil && garbled != nil:
+				_, _ = w.Write(garbled)
+			case seen != nil:
 				send(*seen)
 			}
 		}
