@@ -132,8 +132,8 @@ func (a announcing) options() (o Options) {
 	return o
 }
 
-// literal is what confd does, slowly and in its words (routes.go, Calico 3.33): the global routes,
-// and those of each Service.
+// literal is what confd does, slowly and in its words (routes.go of Calico 3.31.7): the global
+// routes, and those of each Service.
 func (a announcing) literal() []string {
 	clusterCIDRs := a.cluster
 	if a.env != "" {

@@ -33,7 +33,7 @@ type serviceRanges struct {
 	aggregates                  bool // ranges of load balancers are announced as a whole
 }
 
-// servicesOf follows confd (client.go and routes.go of its backend calico, in Calico 3.33), which
+// servicesOf follows confd (client.go and routes.go of its backend calico, in Calico 3.31.7), which
 // looks at single services where there is a Kubernetes API.
 func servicesOf(n calico.Node, s *calico.Snapshot, o Options) services {
 	out := services{}

@@ -89,6 +89,8 @@ type source interface {
 	Snapshots() <-chan *calico.Snapshot
 	Run(context.Context) error
 	status() agent.DatastoreStatus
+	// reload takes what it needs of changed settings.
+	reload(config)
 }
 
 // newSource returns the source of a node. versions are those of the last good snapshot.
@@ -104,7 +106,7 @@ func newSource(cfg config, node string, versions map[string]calico.Version, log 
 	}
 	s, err := kubernetes.New(client, kubernetes.Config{
 		Node: node, Needs: cfg.needs(), Group: cfg.apiGroup, UsePodCIDR: cfg.usePodCIDR,
-		Versions: versions,
+		NodeRef: cfg.nodeRef, ClusterIPs: cfg.clusterIPs.IsValid(), Versions: versions,
 	}, log)
 	return kubernetesSource{s}, err
 }
@@ -120,7 +122,11 @@ func (e etcdSource) status() agent.DatastoreStatus {
 	}
 }
 
+func (etcdSource) reload(config) {}
+
 type kubernetesSource struct{ *kubernetes.Source }
+
+func (k kubernetesSource) reload(to config) { k.SetClusterIPs(to.clusterIPs.IsValid()) }
 
 func (k kubernetesSource) status() agent.DatastoreStatus {
 	s := k.Status()

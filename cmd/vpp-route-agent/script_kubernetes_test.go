@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"strconv"
 
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 var kubernetesCommand = verbs(map[string]command{
 	"use":    kubernetesUse,
+	"put":    kubernetesPut,
+	"delete": kubernetesDelete,
 	"deny":   kubernetesDeny,
 	"allow":  kubernetesAllow,
 	"refuse": kubernetesRefuse,
@@ -42,6 +46,39 @@ func (sc *script) onAPI(do func(*kubetest.Server)) (string, error) {
 	}
 	do(sc.etcd.api)
 	return "", nil
+}
+
+// kubernetes put FILE: the objects in it, Services and EndpointSlices. Calico's are mirrored.
+func kubernetesPut(sc *script, args []string) (string, error) {
+	if len(args) != 1 {
+		return "", usage("kubernetes put FILE")
+	}
+	text, err := sc.read(args[0])
+	if err != nil {
+		return "", err
+	}
+	docs, err := yamldoc.All([]byte(text))
+	if err != nil {
+		return "", err
+	}
+	return sc.onAPI(func(s *kubetest.Server) {
+		s.Install("discovery.k8s.io/v1", "endpointslices")
+		for _, doc := range docs {
+			if bytes.Contains(doc, []byte(`"kind":"Service"`)) {
+				s.PutObject("services", doc)
+			} else {
+				s.PutObject("endpointslices.discovery.k8s.io", doc)
+			}
+		}
+	})
+}
+
+// kubernetes delete RESOURCE NAMESPACE/NAME
+func kubernetesDelete(sc *script, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usage("kubernetes delete RESOURCE NAMESPACE/NAME")
+	}
+	return sc.onAPI(func(s *kubetest.Server) { s.DeleteObject(args[0], args[1]) })
 }
 
 // kubernetes deny VERB RESOURCE: the right is taken away.

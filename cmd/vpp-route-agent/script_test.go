@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 var eitherDatastore = []string{"agent-restart", "borrowed", "deferral", "drain", "drain-restart",
 	"drift", "ecmp", "gobgp", "guard", "hands-off", "local-workload", "log-level", "mainline",
 	"migrate", "no-fib", "no-journal", "no-node", "passes", "password", "peer-restart", "refused",
-	"reload", "selectors", "services", "speaker-change", "tor", "vpp-hang", "vpp-restarts",
+	"reload", "selectors", "speaker-change", "tor", "vpp-hang", "vpp-restarts",
 	"wrong-as"}
 
 func TestScriptsInKubernetes(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/kube"
@@ -22,6 +23,11 @@ type Config struct {
 	Group string
 	// UsePodCIDR: the podCIDRs of Nodes are their blocks (USE_POD_CIDR of calico-node).
 	UsePodCIDR bool
+	// NodeRef is what Kubernetes calls the node (CALICO_K8S_NODE_REF of calico-node); "": Node.
+	NodeRef string
+	// ClusterIPs: a range of cluster addresses is to be announced, whatever BGPConfiguration says
+	// (CALICO_ADVERTISE_CLUSTER_IPS of calico-node).
+	ClusterIPs bool
 	// Versions are those of the last good snapshot.
 	Versions map[string]calico.Version
 }
@@ -54,11 +60,19 @@ func New(client *kubernetes.Client, cfg Config, log *slog.Logger) (*Source, erro
 		log:  log.With("component", "kubernetes"), out: make(chan *calico.Snapshot, 1),
 	}
 	kept := map[string]kubernetes.Kept{}
+	s.data.clusterIPs.Store(cfg.ClusterIPs)
 	for kind, v := range cfg.Versions {
 		kept[kind] = kubernetes.Kept(v)
 	}
 	s.Follower = kubernetes.NewFollower(client, s.data, kept, s.publish, log)
 	return s, nil
+}
+
+// SetClusterIPs changes Config.ClusterIPs. It is safe for concurrent use.
+func (s *Source) SetClusterIPs(on bool) {
+	if s.data.clusterIPs.Swap(on) != on {
+		s.Look()
+	}
 }
 
 // Snapshots delivers the newest snapshot: the first after every kind was listed, then one after
@@ -104,6 +118,12 @@ func (s *Source) publish(p kubernetes.Published) {
 	for kind, v := range p.Kept {
 		snap.Versions[kind] = calico.Version(v)
 	}
+	switch {
+	case !s.data.readsServices() || len(p.Lacking) > 0:
+		snap.Services, snap.Endpoints = nil, nil
+	case snap.Services == nil:
+		snap.Services = map[string]calico.Service{}
+	}
 	calico.Deliver(s.out, snap)
 	s.named.Log(snap.Problems, s.log)
 }
@@ -111,7 +131,8 @@ func (s *Source) publish(p kubernetes.Published) {
 // data is the store as a Follower sees it.
 type data struct {
 	Config
-	store *calico.Store
+	store      *calico.Store
+	clusterIPs atomic.Bool
 }
 
 // Resources begins with a kind that has one small object.
@@ -125,6 +146,12 @@ func (d *data) Resources() []kubernetes.Resource {
 		pods := core("pods")
 		pods.Fields = "spec.nodeName=" + d.Node
 		all = append(all, pods)
+	}
+	if d.readsServices() {
+		services := core("services")
+		services.Separate = true
+		all = append(all, services, kubernetes.Resource{Group: "discovery.k8s.io", Version: "v1",
+			Plural: "endpointslices", Optional: true, Separate: true})
 	}
 	if d.UsePodCIDR {
 		return all
@@ -141,6 +168,17 @@ func (d *data) Resources() []kubernetes.Resource {
 	return all
 }
 
+// readsServices reports whether there is a range of service addresses to be announced. Services and
+// their endpoints are most of what changes in a cluster, so that they are not read without need.
+func (d *data) readsServices() bool {
+	if d.Needs.NoBGP {
+		return false
+	}
+	conf, _ := d.store.Value(calico.Key{Kind: calico.KindBGPConfiguration,
+		Name: "default"}).(calico.BGPConfiguration)
+	return d.clusterIPs.Load() || conf.NamesServices()
+}
+
 func core(plural string) kubernetes.Resource {
 	return kubernetes.Resource{Version: "v1", Plural: plural}
 }
@@ -154,7 +192,7 @@ func (d *data) Put(r kubernetes.Resource, object []byte) {
 	if o, err := kube.Read(r.Plural, object); err != nil {
 		d.store.Set(kube.Place(r.Plural, ""), calico.Item{Err: err})
 	} else {
-		o.Put(d.store, kube.Options{UsePodCIDR: d.UsePodCIDR})
+		o.Put(d.store, kube.Options{UsePodCIDR: d.UsePodCIDR, NodeRef: d.NodeRef})
 	}
 }
 
