@@ -91,7 +91,7 @@ func (p *program) close() {
 }
 
 func (p *program) addDatastore() error {
-	source, err := newSource(p.cfg, p.cfg.nodeName, keptVersions(p.cfg, p.log), p.log)
+	source, err := newSource(p.cfg, p.cfg.nodeName, keptSnapshot(p.cfg, p.log), p.log)
 	if err != nil {
 		return usageError{err}
 	}

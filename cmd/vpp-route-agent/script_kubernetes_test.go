@@ -10,6 +10,7 @@ import (
 
 var kubernetesCommand = verbs(map[string]command{
 	"use":    kubernetesUse,
+	"beside": kubernetesBeside,
 	"put":    kubernetesPut,
 	"delete": kubernetesDelete,
 	"deny":   kubernetesDeny,
@@ -39,8 +40,18 @@ func kubernetesUse(sc *script, _ []string) (string, error) {
 	return etcdStart(sc, nil)
 }
 
+// kubernetes beside: there is a Kubernetes API without data of Calico's, and the agent knows it.
+func kubernetesBeside(sc *script, _ []string) (string, error) {
+	sc.beside = kubetest.Start()
+	return "", nil
+}
+
 // onAPI runs do on the Kubernetes API.
 func (sc *script) onAPI(do func(*kubetest.Server)) (string, error) {
+	if sc.beside != nil {
+		do(sc.beside)
+		return "", nil
+	}
 	if sc.etcd == nil || sc.etcd.api == nil {
 		return "", usage("kubernetes use, and etcd start, come first")
 	}

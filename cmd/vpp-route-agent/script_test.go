@@ -129,6 +129,7 @@ type script struct {
 	children *forker
 	// kubernetes: the agent reads the Kubernetes API instead of etcd.
 	kubernetes bool
+	beside     *kubetest.Server // nil: there is none besides etcd
 	saved      kubetest.Saved
 	etcd       *etcdLab
 	vpp        *vppLab
@@ -174,6 +175,9 @@ func (sc *script) close() {
 	}
 	if sc.etcd != nil {
 		sc.etcd.close()
+	}
+	if sc.beside != nil {
+		sc.beside.Close()
 	}
 	if sc.service != nil {
 		sc.service.conn.Close()

@@ -9,7 +9,7 @@ import (
 	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
-const slices = "endpointslices.discovery.k8s.io"
+const sliceKind = "endpointslices.discovery.k8s.io"
 
 // newServiceServer has a Service besides, and a slice of it with an endpoint elsewhere.
 func newServiceServer(t *testing.T) *kubetest.Server {
@@ -29,7 +29,7 @@ func putService(s *kubetest.Server, name, policy string) {
 
 // putSlice has one ready endpoint. What is in its number does not count.
 func putSlice(s *kubetest.Server, name, service, node string, number int) {
-	s.PutObject(slices, fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"shop","labels":{`+
+	s.PutObject(sliceKind, fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"shop","labels":{`+
 		`"kubernetes.io/service-name":%q}},"addressType":"IPv4","endpoints":[{"addresses":`+
 		`["10.77.0.%d"],"nodeName":%q,"conditions":{"ready":true}}]}`, name, service, number, node))
 }
@@ -40,7 +40,7 @@ func configure(s *kubetest.Server, spec string) { put(s, "bgpconfigurations", "d
 
 func asked(s *kubetest.Server) int {
 	return s.Asked("list", "services") + s.Asked("watch", "services") +
-		s.Asked("list", slices) + s.Asked("watch", slices)
+		s.Asked("list", sliceKind) + s.Asked("watch", sliceKind)
 }
 
 func hasService(x *calico.Snapshot) bool { return len(x.Services) == 1 }
@@ -67,7 +67,7 @@ func TestServicesAreReadForARangeOnly(t *testing.T) {
 	}
 	putSlice(s, "web-2", "web", "edge-7", 0)
 	r.until(t, "an endpoint here", isHere)
-	s.DeleteObject(slices, "shop/web-2")
+	s.DeleteObject(sliceKind, "shop/web-2")
 	r.until(t, "none here", func(x *calico.Snapshot) bool { return !isHere(x) })
 	s.DeleteObject("services", "shop/web")
 	r.until(t, "no service", func(x *calico.Snapshot) bool {
@@ -137,7 +137,7 @@ func TestEndpointsThatMakeNoDifference(t *testing.T) {
 		putSlice(s, "web-1", "web", "edge-10", i)
 		putSlice(s, "plain-1", "plain", "edge-7", i)
 		if i%2 == 1 {
-			s.DeleteObject(slices, "shop/plain-1")
+			s.DeleteObject(sliceKind, "shop/plain-1")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -150,7 +150,7 @@ func TestEndpointsThatMakeNoDifference(t *testing.T) {
 // Without the rights nothing is known of services, and all else is. A right that is lost later, or
 // over a restart, deletes nothing.
 func TestServicesForbidden(t *testing.T) {
-	for _, forbidden := range []string{"services", slices} {
+	for _, forbidden := range []string{"services", sliceKind} {
 		s := newServiceServer(t)
 		configure(s, ranges)
 		s.Deny("list "+forbidden, true)
@@ -213,7 +213,7 @@ func TestABadServiceIsNamed(t *testing.T) {
 	r.until(t, "the first", any1)
 	s.PutObject("services", []byte(`{"metadata":{"name":"web","namespace":"shop"},"spec":{`+
 		`"type":7}}`))
-	s.PutObject(slices, []byte(`{"metadata":{"name":"web-1","namespace":"shop","labels":{`+
+	s.PutObject(sliceKind, []byte(`{"metadata":{"name":"web-1","namespace":"shop","labels":{`+
 		`"kubernetes.io/service-name":"web"}},"addressType":"IPv4","endpoints":"none"}`))
 	x := r.until(t, "two problems", func(x *calico.Snapshot) bool { return len(x.Problems) == 2 })
 	if x.Problems[0].String() != "EndpointSlice(shop/web-1): endpoints: cannot be a JSON string "+

@@ -133,10 +133,23 @@ type data struct {
 	Config
 	store      *calico.Store
 	clusterIPs atomic.Bool
+	beside     bool // nothing but Services and their endpoints is read
+}
+
+// readOnlyServices leaves out Calico's data, of which conf is what counts for Services. It must be
+// called before Run.
+func (d *data) readOnlyServices(conf calico.BGPConfiguration) {
+	d.beside = true
+	d.store.Set(kube.Place("bgpconfigurations", "default"), calico.Item{
+		Key: calico.Key{Kind: calico.KindBGPConfiguration, Name: "default"}, Value: conf,
+	})
 }
 
 // Resources begins with a kind that has one small object.
 func (d *data) Resources() []kubernetes.Resource {
+	if d.beside {
+		return services()
+	}
 	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes")}
 	if !d.Needs.NoBGP {
 		for _, plural := range []string{"bgpconfigurations", "bgpfilters", "bgppeers", "ippools",
@@ -148,10 +161,7 @@ func (d *data) Resources() []kubernetes.Resource {
 		all = append(all, pods)
 	}
 	if d.readsServices() {
-		services := core("services")
-		services.Separate = true
-		all = append(all, services, kubernetes.Resource{Group: "discovery.k8s.io", Version: "v1",
-			Plural: "endpointslices", Optional: true, Separate: true})
+		all = append(all, services()...)
 	}
 	if d.UsePodCIDR {
 		return all
@@ -171,12 +181,20 @@ func (d *data) Resources() []kubernetes.Resource {
 // readsServices reports whether there is a range of service addresses to be announced. Services and
 // their endpoints are most of what changes in a cluster, so that they are not read without need.
 func (d *data) readsServices() bool {
-	if d.Needs.NoBGP {
-		return false
+	if d.beside || d.Needs.NoBGP {
+		return d.beside
 	}
 	conf, _ := d.store.Value(calico.Key{Kind: calico.KindBGPConfiguration,
 		Name: "default"}).(calico.BGPConfiguration)
 	return d.clusterIPs.Load() || conf.NamesServices()
+}
+
+// services are Services and their EndpointSlices.
+func services() []kubernetes.Resource {
+	all := core("services")
+	all.Separate = true
+	return []kubernetes.Resource{all, {Group: "discovery.k8s.io", Version: "v1",
+		Plural: "endpointslices", Optional: true, Separate: true}}
 }
 
 func core(plural string) kubernetes.Resource {
