@@ -117,7 +117,7 @@ func NewFollower(client *Client, data Data, kept map[string]Kept, publish func(P
 		log: log.With("component", "kubernetes"), ProbeEvery: probeInterval,
 		AbsentEvery: absentInterval, RelistSpread: relistSpread, LastRetry: lastRetry,
 		named: map[string]bool{},
-		news: make(chan news), listing: make(chan struct{}, 1),
+		news:  make(chan news), listing: make(chan struct{}, 1),
 		reflectors: map[Resource]*reflector{}, kept: maps.Clone(kept),
 		status: Status{Server: client.server, Error: "not tried yet"}}
 	if f.kept == nil {
