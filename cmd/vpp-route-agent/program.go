@@ -18,7 +18,6 @@ import (
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/agent"
-	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/reflectors"
@@ -91,7 +90,7 @@ func (p *program) close() {
 }
 
 func (p *program) addDatastore() error {
-	source, err := etcd.New(p.cfg.etcd(), p.cfg.nodeName, p.cfg.needs(), p.log)
+	source, err := newSource(p.cfg, p.cfg.nodeName, keptVersions(p.cfg, p.log), p.log)
 	if err != nil {
 		return usageError{err}
 	}
@@ -231,7 +230,7 @@ func (p *program) addSpeaker() error {
 	if !p.cfg.learnBGP {
 		return nil
 	}
-	passwords, err := newPasswords(p.cfg, os.LookupEnv, p.log)
+	passwords, err := newPasswords(p.cfg, p.log)
 	if err != nil {
 		return err
 	}

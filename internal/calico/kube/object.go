@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"vpp-route-agent/internal/calico"
@@ -60,10 +61,58 @@ func ReadObject(text []byte) (o Object, is bool, err error) {
 		head.APIVersion, strings.Join(names, ", "))
 }
 
+// Read reads an object that the API server has among those of plural, whose items lack what
+// ReadObject goes by. One without a name is an error; what else it says is not looked at.
+func Read(plural string, text []byte) (Object, error) {
+	var head struct {
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(text, &head) // a field of another type leaves the others
+	o := Object{plurals[plural], object{head.Metadata.Namespace, head.Metadata.Name, text}}
+	if o.object.name == "" {
+		return o, fmt.Errorf("%s: metadata.name is missing", plural)
+	}
+	return o, nil
+}
+
+// plurals are the kinds by what they are called in URLs.
+var plurals = func() map[string]kind {
+	all := map[string]kind{}
+	for _, kinds := range groups {
+		for _, k := range kinds {
+			all[k.plural] = k
+		}
+	}
+	return all
+}()
+
+// Place begins the places where a Store has the objects of a kind, or with a name this one's.
+func Place(plural, name string) string { return plural + "/" + name }
+
+// BlockName is what IPAM calls the object of a block (libcalico-go lib/names).
+func BlockName(cidr netip.Prefix) string {
+	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
+}
+
 // Put sets in s what o stands for. With usePodCIDR a Node's podCIDRs are its blocks, as in clusters
 // where calico-node has USE_POD_CIDR.
 func (o Object) Put(s *calico.Store, usePodCIDR bool) {
 	for _, p := range o.kind.convert(converter{usePodCIDR, s.Value}, o.object) {
 		s.Set(p.place, p.item)
+	}
+}
+
+// Delete undoes Put, also of an object that says something else by now.
+func (o Object) Delete(s *calico.Store) {
+	place := o.kind.place(o.object)
+	s.Delete(place)
+	if o.kind.plural == nodes.plural {
+		for _, at := range podCIDRPlaces(place) {
+			s.Delete(at.affinity)
+			s.Delete(at.block)
+		}
 	}
 }
