@@ -69,7 +69,7 @@ func (p *peering) noAddress(g given) {
 // Elsewhere says which BGPPeers of several nodes can have a session with others alone, since this
 // one has no address of their family. In a cluster of mixed nodes that is no mistake.
 func Elsewhere(self string, s *calico.Snapshot) []calico.Problem {
-	p := newPeering(self, s)
+	p := NewPlanner(s).of(self)
 	given := p.readBGPPeers()
 	p.problems = nil
 	for _, g := range given {
@@ -89,12 +89,16 @@ func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node
 	if !ok {
 		return nil
 	}
-	var out []Peer
-	for _, n := range p.nodes {
-		addr, ok := addressOf(n, f)
-		if !ok || addr == own || !meant(n) {
-			continue
+	var found []int // a reflector of a large cluster has thousands of peers, which are large
+	for i, n := range p.nodes {
+		if addr, ok := addressOf(n, f); ok && addr != own && meant(n) {
+			found = append(found, i)
 		}
+	}
+	out := slices.Grow([]Peer(nil), len(found))
+	for _, i := range found {
+		n := p.nodes[i]
+		addr, _ := addressOf(n, f)
 		session := p.toNode(own, addr, n)
 		session.Client = p.isClient(session, n.RouteReflectorClusterID)
 		out = append(out, p.apply(g, scope, session))
@@ -105,18 +109,18 @@ func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node
 // reverse returns the other ends of peerings: where a BGPPeer makes other nodes peer with this one,
 // this one peers with them.
 func (p *peering) reverse(all []given) []Peer {
-	var out []Peer
+	var out [][]Peer
 	for _, g := range all {
 		if g.ReversePeering == "Manual" || g.LocalWorkloadSelector != "" {
 			continue
 		}
 		for _, f := range families {
 			if p.isPeerOf(g, f) {
-				out = append(out, p.toNodes(g, f, ScopeNode, g.isFor)...)
+				out = append(out, p.toNodes(g, f, ScopeNode, g.isFor))
 			}
 		}
 	}
-	return out
+	return slices.Concat(out...)
 }
 
 // isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the

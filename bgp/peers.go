@@ -18,31 +18,18 @@ const (
 	maxRestartTime     = 4095 * time.Second
 )
 
-// peering is one computation of the peers of node self.
-type peering struct {
-	node  calico.Node
+// Planner computes the peers of the nodes of one snapshot. What they have in common it computes
+// once.
+type Planner struct {
 	s     *calico.Snapshot
 	nodes []calico.Node // all of them, by name
 	// node names by BGP address; the first by name of those that share one
-	byAddr   map[netip.Addr]string
-	problems []calico.Problem
+	byAddr map[netip.Addr]string
 }
 
-// Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD,
-// except that ties are broken by name, a bad BGPPeer costs only itself, and of two Calico nodes
-// exactly one dials. BGPPeers that contradict themselves or each other are problems.
-func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
-	p := newPeering(self, s)
-	given := p.readBGPPeers()
-	// Of sessions of one scope the first in this list wins.
-	peers := p.settle(slices.Concat(p.forward(given, ScopeGlobal), p.workloads(given), p.mesh(),
-		p.forward(given, ScopeNode), p.reverse(given)))
-	return peers, sortProblems(p.problems)
-}
-
-func newPeering(self string, s *calico.Snapshot) *peering {
-	p := &peering{node: s.Nodes[self], s: s, byAddr: map[netip.Addr]string{}}
-	p.node.Name = self
+// NewPlanner returns the Planner of a snapshot, which may not change.
+func NewPlanner(s *calico.Snapshot) *Planner {
+	p := &Planner{s: s, byAddr: make(map[netip.Addr]string, len(s.Nodes))}
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
 		n.Name = name
@@ -55,6 +42,36 @@ func newPeering(self string, s *calico.Snapshot) *peering {
 		}
 	}
 	return p
+}
+
+// peering is one computation of the peers of a node.
+type peering struct {
+	*Planner
+	node     calico.Node
+	problems []calico.Problem
+}
+
+func (p *Planner) of(self string) *peering {
+	one := &peering{Planner: p, node: p.s.Nodes[self]}
+	one.node.Name = self
+	return one
+}
+
+// Peers returns the BGP sessions of node self, by ID, one each, as confd computes them for BIRD,
+// except that ties are broken by name, a bad BGPPeer costs only itself, and of two Calico nodes
+// exactly one dials. BGPPeers that contradict themselves or each other are problems.
+func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
+	return NewPlanner(s).Peers(self)
+}
+
+// Peers is Peers of the Planner's snapshot.
+func (p *Planner) Peers(self string) ([]Peer, []calico.Problem) {
+	one := p.of(self)
+	given := one.readBGPPeers()
+	// Of sessions of one scope the first in this list wins.
+	peers := one.settle(slices.Concat(one.forward(given, ScopeGlobal), one.workloads(given),
+		one.mesh(), one.forward(given, ScopeNode), one.reverse(given)))
+	return peers, sortProblems(one.problems)
 }
 
 func (p *peering) problem(key, format string, args ...any) {
@@ -132,16 +149,29 @@ func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
 // settle picks one session for each port of an address, as BIRD has one protocol for each that can
 // start; one session for an address where the peer dials, since then ports say nothing.
 func (p *peering) settle(all []Peer) []Peer {
-	rivals := map[netip.Addr][]Peer{}
-	for _, w := range all {
-		w.Multihop = w.External() && w.TTLSecurity == 0
-		rivals[w.Address] = append(rivals[w.Address], w)
+	order := make([]int, len(all)) // by address; rivals stay in their order
+	for i := range all {
+		all[i].Multihop = all[i].External() && all[i].TTLSecurity == 0
+		order[i] = i
 	}
-	var peers []Peer
-	for _, addr := range slices.SortedFunc(maps.Keys(rivals), netip.Addr.Compare) {
-		slices.SortStableFunc(rivals[addr], p.compareRivals)
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(all[a].Address.Compare(all[b].Address), cmp.Compare(a, b))
+	})
+	peers := slices.Grow([]Peer(nil), len(all))
+	for len(order) > 0 {
+		rivals := order[:1]
+		for len(rivals) < len(order) && all[order[len(rivals)]].Address == all[order[0]].Address {
+			rivals = order[:len(rivals)+1]
+		}
+		order = order[len(rivals):]
+		if len(rivals) == 1 {
+			peers = append(peers, all[rivals[0]])
+			continue
+		}
+		slices.SortStableFunc(rivals, func(a, b int) int { return p.compareRivals(all[a], all[b]) })
 		var taken []Peer
-		for _, w := range rivals[addr] {
+		for _, r := range rivals {
+			w := all[r]
 			i := slices.IndexFunc(taken, func(t Peer) bool {
 				return t.Port == w.Port || t.Passive || w.Passive
 			})

@@ -31,6 +31,9 @@ type Options struct {
 	Arrived []netip.Prefix
 	// Outgoing is where next hops lead out, from the data plane; nil: not known yet.
 	Outgoing []route.Outgoing
+	// Tunnels are the kinds of tunnels that the data plane has; pools of other kinds do not
+	// encapsulate.
+	Tunnels []route.Encap
 }
 
 // nextHop is what the operator said for a family; invalid: nothing.
@@ -101,7 +104,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	a.sort()
 
 	problems = append(problems, services.problems...)
-	problems = append(problems, unhonoured(s)...)
+	_, more = ipam.Encapsulation(self, o.Tunnels, s)
+	problems = append(problems, more...)
 	problems = append(problems, besideFelix(self, s)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
@@ -115,25 +119,6 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 		Withheld:      a.withheld,
 		Problems:      sortProblems(problems),
 	}
-}
-
-// unhonoured names what the resources ask of this node and we do not do yet.
-func unhonoured(s *calico.Snapshot) []calico.Problem {
-	var all []calico.Problem
-	for _, pool := range ipam.Pools(s) {
-		for field, mode := range map[string]calico.EncapMode{
-			"ipipMode": pool.IPIPMode, "vxlanMode": pool.VXLANMode,
-		} {
-			if mode == calico.EncapAlways || mode == calico.EncapCrossSubnet {
-				all = append(all, calico.Problem{
-					Resource: "IPPool(" + pool.Name + ")", Harmless: true,
-					Err: fmt.Sprintf("%s %s is not supported yet: its routes are programmed "+
-						"without encapsulation", field, mode),
-				})
-			}
-		}
-	}
-	return all
 }
 
 // badConfiguration is a problem with the cluster-wide BGPConfiguration.

@@ -333,7 +333,7 @@ func TestChooseRouterID(t *testing.T) {
 	}
 }
 
-func TestUnhonoured(t *testing.T) {
+func TestPoolThatWouldEncapsulateIsNamed(t *testing.T) {
 	s := cluster(pools(
 		calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever},
 		calico.IPPool{Name: "tunnel", CIDR: pfx("10.2.0.0/16"), IPIPMode: calico.EncapCrossSubnet,

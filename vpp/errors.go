@@ -19,6 +19,9 @@ const (
 	invalidInterface   apiError = -71
 	interfaceExists    apiError = -79
 
+	entryExists   apiError = -116
+	instanceInUse apiError = -147
+
 	addressInUse     apiError = -105 // what IPv4 says of an address that is in the way
 	duplicateAddress apiError = -127 // and IPv6
 )
@@ -41,6 +44,8 @@ var apiErrorNames = map[apiError]string{
 	-73:              "invalid argument",
 	interfaceExists:  "the interface exists already",
 	-114:             "the interface has addresses",
+	entryExists:      "the entry exists already",
+	instanceInUse:    "the number is another interface's",
 	-65:              "no such classify table",
 	addressInUse:     "the address conflicts with another one",
 	duplicateAddress: "the address conflicts with another one",

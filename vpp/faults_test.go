@@ -632,6 +632,8 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 	const mac = "02:fe:00:00:00:07"
 	atSocket := route.MemifSettings{Socket: memifSocket, Master: true}
 	claimed := route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink, MAC: mac}
+	tunnel := route.Link{Name: "tunl0", Kind: route.IPIPTunnel, Source: testLinks[0].V4.Addr(),
+		MTU: 1480}
 	for _, c := range []struct {
 		link route.Link
 		cut  string // the message that is answered no more
@@ -658,6 +660,9 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 			cut: "sw_interface_set_mtu"},
 		{link: route.Link{Name: "tenant", Kind: route.AFPacket, HostName: hostLink},
 			cut: "af_packet_create_v3"},
+		{link: tunnel, cut: "ipip_add_tunnel"},
+		{link: tunnel, cut: "teib_dump"},
+		{link: tunnel, cut: "sw_interface_set_mtu"},
 		{link: claimed, cut: "create_loopback_instance"},
 		{link: claimed, cut: "sw_interface_tag_add_del"},
 		{link: claimed, cut: "sw_interface_set_mac_address"},

@@ -99,6 +99,7 @@ func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
 			interface_types.IF_STATUS_API_FLAG_LINK_UP
 		list[i] = route.Interface{
 			Name: names[i], Index: uint32(d.SwIfIndex), Up: d.Flags&both == both,
+			MTU: uint16(d.Mtu[0]),
 		}
 	}
 	return list, nil

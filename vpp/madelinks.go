@@ -129,7 +129,7 @@ func putMade(ctx context.Context, l *session, o route.Object) error {
 func (l *session) make(ctx context.Context, want route.Link) error {
 	kind, ok := linkKinds[want.Kind]
 	if lacks := l.conn.missing(slices.Concat(kind.needs, settingNeeds)); !ok || len(lacks) > 0 {
-		return declined(fmt.Sprintf("this VPP cannot make a %s: it lacks %v", want.Kind, lacks))
+		return declined(fmt.Sprintf("this VPP cannot make the %s: it lacks %v", want.Kind, lacks))
 	}
 	all, err := readDetails(ctx, l.conn)
 	if err != nil {
@@ -214,7 +214,7 @@ func (l *session) isUnmarked(d *interfaces.SwInterfaceDetails, want route.Link) 
 	switch {
 	case text(d.Tag) != "":
 		return false
-	case isOwnSub(d), isOwnMemif(d):
+	case isOwnSub(d), isOwnMemif(d), isOwnIPIP(d):
 		return true
 	case d.Type != interface_types.IF_API_TYPE_HARDWARE:
 		return false
@@ -313,7 +313,8 @@ var linkKinds = map[route.LinkKind]linkKind{
 			(*interfaces.DeleteLoopback)(nil)}},
 	route.SubInterface: {isSub: true, make: makeSubInterface, remove: removeSubInterface,
 		needs: []api.Message{(*interfaces.CreateSubif)(nil), (*interfaces.DeleteSubif)(nil)}},
-	route.Memif: {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
+	route.Memif:      {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
+	route.IPIPTunnel: {device: ipipDevice, make: makeIPIP, remove: removeIPIP, needs: ipipNeeds},
 	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
 		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil)}},
 	route.AFPacket: {device: afPacketDevice, make: makeAFPacket, remove: removeAFPacket,

@@ -25,6 +25,8 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.MadeLink:         {readMade, putMade, removeMade},
 	route.InterfaceTable:   {readInTable, putInTable, removeInTable},
 
+	route.TunnelEndpoint: {readEndpoint, putEndpoint, removeEndpoint},
+
 	route.ProxyARPInterface: {readProxyARP, putProxyARP, removeProxyARP},
 	route.ProxyARPAddresses: {readProxyARPRange, putProxyARPRange, removeProxyARPRange},
 }

@@ -77,7 +77,9 @@ func (a *adopter) obstacle(format string, args ...any) {
 // checkGoal: nothing else is under way, and everything can be read.
 func (a *adopter) checkGoal() {
 	if a.Topology != Single {
-		a.obstacle("topology: %q adopts no reflectors, only %q does", a.Topology, Single)
+		a.obstacle("topology: the rules say %q, and only with %q can reflectors be adopted",
+			a.Topology, Single)
+		return
 	}
 	if a.Locked() {
 		a.obstacle("ClusterInformation(default): datastoreReady is false")
@@ -196,9 +198,9 @@ func (a *adopter) findPeers() {
 
 // sourcesOf are what gives reflectors and nodes their sessions with each other.
 func (a *adopter) sourcesOf(s *calico.Snapshot) map[string]bool {
-	sources := map[string]bool{}
+	sources, planner := map[string]bool{}, bgp.NewPlanner(s)
 	for _, n := range a.names {
-		peers, _ := bgp.Peers(n, s)
+		peers, _ := planner.Peers(n)
 		for _, p := range peers {
 			if p.CalicoNode != "" && (a.isReflector(n) || a.isReflector(p.CalicoNode)) {
 				sources[p.Source] = true
@@ -278,8 +280,8 @@ func (a *adopter) checkSessions() {
 		writes = append(writes, Write{Key: calico.Key{Kind: calico.KindBGPPeer, Name: name}})
 	}
 	// Without the mesh, which stays as it is, and has too many sessions to be computed.
-	before := Question{Mesh: true}.after(a.snapshot)
-	after := Question{Mesh: true}.after(a.after(writes).snapshot)
+	before := bgp.NewPlanner(Question{Mesh: true}.after(a.snapshot))
+	after := bgp.NewPlanner(Question{Mesh: true}.after(a.after(writes).snapshot))
 	found := map[string]string{} // by what a person would look at: the first example is enough
 	add := func(key, format string, args ...any) {
 		if _, known := found[key]; !known {
@@ -288,13 +290,13 @@ func (a *adopter) checkSessions() {
 	}
 	for _, n := range a.names {
 		then := map[bgp.PeerID]bgp.Peer{}
-		peers, _ := bgp.Peers(n, after)
+		peers, _ := after.Peers(n)
 		for _, p := range peers {
 			if p.CalicoNode != "" {
 				then[p.ID()] = p
 			}
 		}
-		peers, _ = bgp.Peers(n, before)
+		peers, _ = before.Peers(n)
 		for _, p := range peers {
 			t, stays := then[p.ID()]
 			delete(then, p.ID())

@@ -144,6 +144,20 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
+// One sentence refuses another topology, whatever else is in the way.
+func TestAdoptWithAnotherTopology(t *testing.T) {
+	c := theirs("1.1.1.1")
+	for _, other := range []Topology{Quorum, Multi} {
+		goal := Goal{Mode: Mesh, Since: start, Config: Config{Topology: other}}
+		a := mustAdopt(t, c.world(), goal)
+		want := fmt.Sprintf("topology: the rules say %q, and only with \"single\" can reflectors "+
+			"be adopted", other)
+		if !slices.Equal(a.Obstacles, []string{want}) || len(a.Writes) > 0 {
+			t.Errorf("got %q, want %q", a.Obstacles, want)
+		}
+	}
+}
+
 // What is written changes no session; then the controller takes the rest, and the cluster is as if
 // it had made the reflectors itself.
 func TestAdopt(t *testing.T) {
@@ -264,6 +278,25 @@ func TestAdoptedThenEdited(t *testing.T) {
 	want := "person: BGPPeer(mine): a person changed it since it was adopted"
 	if got := decided(Next(after, g)); !strings.HasPrefix(got, want) {
 		t.Errorf("changed: %s", got)
+	}
+}
+
+// No step after an adoption is taken before all nodes have applied the one before, and no cluster
+// ID changes while a session is down.
+func TestStepsAfterAdoption(t *testing.T) {
+	c := theirs("0.0.0.0")
+	w := c.world()
+	a := mustAdopt(t, w, Goal{Config: Config{Min: 2, Max: 2}})
+	w = a.After(w)
+	got, _, _ := unfold(t, slices.Collect(maps.Values(w.objects)), a.Goal.Migrate(w, Reflectors))
+	const want = `(down) step: delete BGPPeer(mine), which BGPPeer(` + peerName + `) replaces
+step: change the cluster ID of Node(a) from 0.0.0.0 to 224.0.0.1
+step: change the cluster ID of Node(b) from 0.0.0.0 to 224.0.0.1
+(one copy) ask: not all routes from reflector b at b, c, d
+step: verify: reflectors a, b
+done: reflectors a, b`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 }
 

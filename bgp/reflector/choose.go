@@ -196,9 +196,11 @@ func (s *selection) pick(reason string, meant func(*candidate) bool) {
 		return
 	}
 	for _, c := range s.all {
+		if !meant(c) { // to find it among thousands takes long
+			continue
+		}
 		z := s.zones[c.zone]
-		i := slices.Index(z.free, c)
-		if i >= 0 && meant(c) {
+		if i := slices.Index(z.free, c); i >= 0 {
 			z.free = slices.Delete(z.free, i, i+1)
 			s.fit--
 			s.choose(c, z, reason)

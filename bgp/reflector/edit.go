@@ -28,7 +28,9 @@ const (
 	roleNote = "vpp-route-agent/reflector"
 	// cordonNote keeps a Node from being a reflector; its value says why.
 	cordonNote = "vpp-route-agent/reflector-cordon"
-	// groupNote is on the BGPPeer of a group, and holds what group has in JSON.
+	// groupNote is on the BGPPeer of a group, and holds what group has in JSON. On the Node of a
+	// client it holds the group that we gave it: nothing else says whether a person changed the
+	// label.
 	groupNote = groupLabel
 	// meshNote is on the BGPConfiguration while we have the mesh turned off, and holds its fields.
 	meshNote = "vpp-route-agent/mesh"
@@ -209,8 +211,10 @@ func setGroup(node []byte, group string) ([]byte, error) {
 	e := edit{value: node}
 	if group == "" {
 		e.remove("metadata", "labels", groupLabel)
+		e.remove("metadata", "annotations", groupNote)
 	} else {
 		e.set(group, "metadata", "labels", groupLabel)
+		e.set(group, "metadata", "annotations", groupNote)
 	}
 	return e.value, e.err
 }

@@ -94,7 +94,33 @@ func (d *decider) madeWith() Topology {
 // groupOf is the group of a node; "": it has none.
 func (w *World) groupOf(node string) string { return w.snapshot.Nodes[node].Labels[groupLabel] }
 
-// groupEdits say what a person did to groups.
+// misgrouped says what a person did to the group of a client, by node. Without the label the client
+// peers with every reflector, and joins a group again.
+func (w *World) misgrouped() map[string]string {
+	all, known := map[string]string{}, map[string]bool{}
+	for _, g := range w.groups() {
+		known[g.Name] = true
+	}
+	for name, n := range w.snapshot.Nodes {
+		label, grouped := n.Labels[groupLabel]
+		wrote := w.annotation(nodeKey(name), groupNote)
+		switch {
+		case !grouped:
+		case wrote == "":
+			all[name] = fmt.Sprintf("Node(%s): a person gave it the label %s", name, groupLabel)
+		case label != wrote:
+			all[name] = fmt.Sprintf("Node(%s): its label %s is %q, the controller wrote %q", name,
+				groupLabel, label, wrote)
+		case !known[label]:
+			all[name] = fmt.Sprintf("Node(%s): there is no BGPPeer(%s) of its group", name,
+				groupPeer(label))
+		}
+	}
+	return all
+}
+
+// groupEdits say what a person did to groups. In operation a client in a group that is not ours is
+// no edit: toGroups takes it out of that.
 func (d *decider) groupEdits() (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	known := map[string]bool{}
@@ -120,6 +146,7 @@ func (d *decider) groupEdits() (all []string) {
 				groupNote)
 		}
 	}
+	misgrouped := d.misgrouped()
 	for _, name := range slices.Sorted(maps.Keys(d.snapshot.Nodes)) {
 		labels := d.snapshot.Nodes[name].Labels
 		number, numbered := labels[numberLabel]
@@ -127,12 +154,11 @@ func (d *decider) groupEdits() (all []string) {
 		if d.Topology != Single && d.isOurs(name) {
 			turn = strconv.Itoa(d.turn(name))
 		}
-		g, grouped := labels[groupLabel]
-		switch {
-		case number != turn || numbered != (turn != ""):
+		if number != turn || numbered != (turn != "") {
 			add("Node(%s): its label %s is not what the controller wrote", name, numberLabel)
-		case grouped && (!known[g] || d.isReflector(name)):
-			add("Node(%s): its label %s is not what the controller wrote", name, groupLabel)
+		}
+		if misgrouped[name] != "" && (d.goal.From != "" || d.Topology == Single) {
+			add("%s", misgrouped[name])
 		}
 	}
 	return all

@@ -25,6 +25,9 @@ func (d *decider) toGroups(c Choice) (Decision, bool) {
 	if d.Topology == Single {
 		return Decision{}, false
 	}
+	if gone := d.empty(); len(gone) > 0 {
+		return d.deleteGroups(gone), true
+	}
 	zones, clients := []string{}, map[string]int{}
 	for _, n := range d.names {
 		if !d.isReflector(n) {
@@ -59,6 +62,21 @@ func (d *decider) toGroups(c Choice) (Decision, bool) {
 	return d.gather(f, wanted)
 }
 
+// empty are the groups of zones that have no node any more, once no client is in them. A zone with
+// a reflector alone has clients when the role moves.
+func (d *decider) empty() []group {
+	zones, members := map[string]bool{}, map[string]bool{}
+	for _, n := range d.names {
+		zones[d.zoneOf(n)] = true
+	}
+	for n := range d.snapshot.Nodes { // also such as have lost their address
+		members[d.groupOf(n)] = true
+	}
+	return slices.DeleteFunc(d.groups(), func(g group) bool {
+		return zones[g.Zone] || members[g.Name]
+	})
+}
+
 // addToGroups writes the groups that are new, and adds reflectors to those that lack some.
 func (d *decider) addToGroups(now, wanted []group) (Decision, bool) {
 	var more []group
@@ -82,15 +100,16 @@ func (d *decider) addToGroups(now, wanted []group) (Decision, bool) {
 		d.writeGroups(more)), true
 }
 
-// strays are the clients in a group of another zone than theirs.
+// strays are the clients in a group of another zone than theirs, and the nodes that a person put
+// into a group.
 func (d *decider) strays(wanted []group) []string {
-	zones := map[string]string{}
+	zones, misgrouped := map[string]string{}, d.misgrouped()
 	for _, g := range wanted {
 		zones[g.Name] = g.Zone
 	}
-	return d.only(func(n string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.snapshot.Nodes)), func(n string) bool {
 		g := d.groupOf(n)
-		return g != "" && zones[g] != d.zoneOf(n)
+		return misgrouped[n] == "" && (g == "" || zones[g] == d.zoneOf(n))
 	})
 }
 
@@ -153,18 +172,25 @@ func (d *decider) withoutGroups() (Decision, bool) {
 	if len(all) == 0 {
 		return Decision{}, false
 	}
-	gone := all[:min(len(all), d.room())]
+	return d.deleteGroups(all), true
+}
+
+// deleteGroups ends some groups, in which no client is.
+func (d *decider) deleteGroups(gone []group) Decision {
+	gone = gone[:min(len(gone), d.room())]
 	var names []string
 	for _, g := range gone {
 		names = append(names, g.key().Resource())
 	}
 	return d.when(d.applied).then("delete "+some(names, ", "), func() ([]Write, error) {
-		writes, err := d.leaveOut(all[len(gone):])
+		writes, err := d.leaveOut(slices.DeleteFunc(d.groups(), func(g group) bool {
+			return slices.Contains(gone, g)
+		}))
 		for _, g := range gone {
 			writes = append(writes, Write{Key: g.key()})
 		}
 		return writes, err
-	}), true
+	})
 }
 
 // leaveOut has our BGPPeer leave out some groups.

@@ -2,6 +2,7 @@ package reflector
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,7 +12,8 @@ import (
 
 // unfold returns all decisions up to the one that is reached, while all agents answer that nothing
 // would be lost. Marked are gates that open although the last node, a client, would have one copy
-// of a route, and steps that are taken although one of its sessions is down.
+// of a route, and steps that are taken although one of its sessions is down, or although it has not
+// applied the change before.
 func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal) {
 	t.Helper()
 	var all []string
@@ -45,11 +47,18 @@ func unfold(t *testing.T, objects []Object, goal Goal) ([]string, []Object, Goal
 		}
 		last := w.names[len(w.names)-1]
 		a := w.Agents[last]
-		a.Status.Down = []Down{{w.peersOf(last)[0].CalicoNode, start}}
-		w.Agents[last] = a
 		although := ""
+		lagging(last)(w)
 		if Next(w, goal).Step != nil {
-			although = "(down) "
+			although = "(lags) "
+		}
+		w.Agents[last] = a
+		if peers := w.peersOf(last); len(peers) > 0 {
+			a.Status.Down = []Down{{peers[0].CalicoNode, start}}
+			w.Agents[last] = a
+			if Next(w, goal).Step != nil {
+				although += "(down) "
+			}
 		}
 		all = append(all, although+decided(d))
 		goal = d.Step.Goal
@@ -161,6 +170,80 @@ func TestABrokenReflectorIsReplaced(t *testing.T) {
 	}
 }
 
+// Clusters of one node and of two, and some whose nodes have not the same families, go there and
+// back.
+func TestSmallAndMixedClusters(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		nodes      int
+		change     func([]testNode)
+		reflectors string
+	}{
+		{"one node", 1, nil, "a"},
+		{"two", 2, nil, "a, b"},
+		{"both families", 5, func(n []testNode) {
+			for i := range n {
+				n[i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+		}, "a, b, c"},
+		{"some have IPv4 alone", 6, func(n []testNode) {
+			for i := range 4 {
+				n[2+i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+		}, "c, d, e"},
+		{"one has IPv6 alone", 5, func(n []testNode) {
+			for i := range n {
+				n[i].v6 = fmt.Sprintf("fd00::%d/64", i+1)
+			}
+			n[0].v4 = ""
+		}, "b, c, d"},
+	} {
+		nodes := sevenNodes()[:tc.nodes]
+		if tc.change != nil {
+			tc.change(nodes)
+		}
+		there, objects, goal := unfold(t, objectsOf(nodes), Goal{Mode: Reflectors})
+		goal.Mode = Mesh
+		back, _, _ := unfold(t, objects, goal)
+		got := [2]string{there[len(there)-1], back[len(back)-1]}
+		if want := [2]string{"done: reflectors " + tc.reflectors, "done: mesh"}; got != want {
+			t.Errorf("%s: %q, want %q", tc.name, got, want)
+		}
+	}
+}
+
+// Who enters is to have one copy of each route, from the route's own node; others keep two, unless
+// a dead reflector has taken the second from them.
+func TestCopiesWhenAReflectorEnters(t *testing.T) {
+	objects, goal := inQuorum(t, "b", cordoned)
+	objects = take(t, objects, Next(ready(worldOf(objects, nil)), goal)) // e leaves its group
+	const enters = "step: make Node(e) a reflector: replaces b in its zone"
+	for _, tc := range []struct {
+		once string
+		dead bool
+		want string
+	}{
+		{"e", false, enters},
+		{"g", false, "ask: not all routes with the new reflector e at g"},
+		{"g", true, enters},
+	} {
+		w := ready(worldOf(objects, nil))
+		for n, a := range w.Agents {
+			if n == "b" && tc.dead {
+				a.Lost = start.Add(-time.Hour)
+			} else if tc.dead {
+				a.Status.Down = []Down{{"b", start.Add(-time.Hour)}}
+			}
+			w.Agents[n] = a
+		}
+		saying(*Next(w, goal).Wait.Ask, 2, tc.once, 1)(w)
+		if got := decided(Next(w, goal)); got != tc.want {
+			t.Errorf("%s has a route once, b is dead %t: %s, want %s", tc.once, tc.dead, got,
+				tc.want)
+		}
+	}
+}
+
 // A gate that another node keeps shut cordons nobody, however long it is.
 func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
 	objects, goal := inQuorum(t, "b", cordoned)
@@ -178,6 +261,106 @@ func TestAnotherNodesSilenceCordonsNobody(t *testing.T) {
 		if got := decided(Next(w, goal)); got != want {
 			t.Errorf("%s is silent: %s, want %s", silent, got, want)
 		}
+	}
+}
+
+// The groups of a zone that has no node any more end, once no client is in them.
+func TestGroupsOfAZoneThatHasGone(t *testing.T) {
+	nodes := sevenNodes()
+	for i := range nodes {
+		nodes[i].zone = []string{"east", "west"}[i%2]
+	}
+	for i := range 2 { // f and g
+		nodes[5+i].zone, nodes[5+i].labels = "north", map[string]string{"dedicated": "gateway"}
+	}
+	_, objects, goal := unfold(t, objectsOf(nodes), Goal{Mode: Reflectors, Config: Config{
+		Topology: Multi, Min: 4, Max: 4, Avoid: "dedicated == 'gateway'",
+	}})
+	zones := func() (all []string) {
+		for _, g := range worldOf(objects, nil).groups() {
+			all = append(all, g.Zone)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	before := zones()
+	if !slices.Contains(before, "north") {
+		t.Fatalf("groups of %q", before)
+	}
+	for _, tc := range []struct {
+		what string
+		then func(Object) (Object, bool) // false: it goes
+		left int
+	}{
+		{"f loses its address", func(o Object) (Object, bool) {
+			e := edit{value: o.Value}
+			if o.Key == nodeKey("f") {
+				e.remove("spec", "bgp", "ipv4Address")
+			}
+			o.Value = e.value
+			return o, true
+		}, len(before)},
+		{"g goes", func(o Object) (Object, bool) { return o, o.Key != nodeKey("g") }, len(before)},
+		{"f goes", func(o Object) (Object, bool) { return o, o.Key != nodeKey("f") },
+			len(before) - 1},
+	} {
+		var changed []Object
+		for _, o := range objects {
+			if o, stays := tc.then(o); stays {
+				changed = append(changed, o)
+			}
+		}
+		var steps []string
+		steps, objects, goal = unfold(t, changed, goal)
+		if got := zones(); len(got) != tc.left {
+			t.Errorf("%s: groups of %q are left, there were %q; %q", tc.what, got, before, steps)
+		}
+	}
+}
+
+// A client's group that a person chose: in operation the client joins one anew; a migration stops,
+// and says so. `status` names it in both.
+func TestAPersonMovesAClient(t *testing.T) {
+	for _, tc := range []struct {
+		name, node string
+		change     func(*edit)
+		want       string
+	}{
+		{"to another group", "f", func(e *edit) { e.set("1", "metadata", "labels", groupLabel) },
+			`Node(f): its label vpp-route-agent/reflector-group is "1", the controller wrote "2"`},
+		{"to a group that there is not", "f", func(e *edit) {
+			e.set("9", "metadata", "labels", groupLabel)
+		}, `Node(f): its label vpp-route-agent/reflector-group is "9", the controller wrote "2"`},
+		{"a reflector to a group", "a", func(e *edit) {
+			e.set("1", "metadata", "labels", groupLabel)
+		}, `Node(a): a person gave it the label vpp-route-agent/reflector-group`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects, goal := inQuorum(t, tc.node, tc.change)
+			w := ready(worldOf(objects, nil))
+			o, err := NewOverview(w, goal.Config)
+			if err != nil || !slices.Equal(o.Problems, []string{tc.want}) {
+				t.Errorf("status: %q, %v, want %q", o.Problems, err, tc.want)
+			}
+			migrating := goal
+			migrating.From = Mesh
+			if got := decided(Next(w, migrating)); got != "person: "+tc.want {
+				t.Errorf("in a migration: %s, want %s", got, tc.want)
+			}
+			d := Next(w, goal)
+			want := "step: Node(" + tc.node + "): to every reflector, out of the group"
+			if got := decided(d); got != want {
+				t.Errorf("in operation: %s, want %s", got, want)
+			}
+			_, objects, _ = unfold(t, take(t, objects, d), goal)
+			w = ready(worldOf(objects, nil))
+			if o, _ := NewOverview(w, goal.Config); len(o.Problems) > 0 {
+				t.Errorf("afterwards: %q", o.Problems)
+			}
+			if got := w.groupOf("f"); got != "2" {
+				t.Errorf("f is in group %q, was in 2", got)
+			}
+		})
 	}
 }
 
@@ -220,13 +403,20 @@ func TestAPersonsBGPPeerIsNoGroups(t *testing.T) {
 }
 
 // TestReplacedInQuorum: while clients peer with some reflectors alone, one dies or is cordoned.
-func TestReplacedInQuorum(t *testing.T) {
+func TestReplacedInQuorum(t *testing.T) { walkInQuorum(t, "cordon", "die") }
+
+// TestRegroupedInQuorum: a person moves a client to another group, which has two reflectors in
+// common with the old one.
+func TestRegroupedInQuorum(t *testing.T) { walkInQuorum(t, "regroup") }
+
+func walkInQuorum(t *testing.T, faults ...string) {
+	t.Helper()
 	seed := cmp.Or(*walkSeed, rand.Uint64())
 	t.Logf("seed %d", seed)
 	for i := range 4 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		m := drawModel(r, 7, false, Config{Topology: Quorum, Min: 4, Max: 4})
-		m.faults = []string{"cordon", "die"}
+		m.faults = faults
 		if events, _, wrong := m.walk(r); wrong != "" {
 			t.Fatalf("walk %d, after %d events: %s", i, events, wrong)
 		}
@@ -269,7 +459,7 @@ ask: not all routes with b in group 1 at a, b, c, d, e and 2 more
 step: Node(b): to the reflectors a, c, e alone, group 1
 step: verify: reflectors a, c, d, e
 done: reflectors a, c, d, e
-(down) step: turn the mesh on
+(lags) (down) step: turn the mesh on
 (down) step: Node(b), Node(f), Node(g): to every reflector, out of the group
 (down) step: delete BGPPeer(ours-1), BGPPeer(ours-2), BGPPeer(ours-3), BGPPeer(ours-4)
 (one copy) ask: not all routes without reflector e at a, b, c, d, e and 2 more

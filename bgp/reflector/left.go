@@ -52,10 +52,18 @@ func (q Question) Left(self string, s *calico.Snapshot) Left { return q.suppose(
 // supposed is a question about a snapshot, and what was computed for its answers.
 type supposed struct {
 	q             Question
-	before, after *calico.Snapshot
+	after         *calico.Snapshot
+	before, later *bgp.Planner // of the snapshot that is there, and of after
 	nodes         map[netip.Addr]string
-	peers         map[string][]bgp.Peer // by node, after
+	sessions      map[string][]session // of reflectors, by node, after
 	passes        map[passing]map[string]bool
+}
+
+// session is one with a Calico node, as far as it matters for what a reflector passes on: a hundred
+// reflectors have half a million of them in a cluster of 5000 nodes.
+type session struct {
+	node                  string
+	served, reflector, v4 bool
 }
 
 // passing is a reflector, to whom it passes routes on, and in which family.
@@ -65,13 +73,15 @@ type passing struct {
 }
 
 func (q Question) suppose(s *calico.Snapshot) *supposed {
-	after := s
+	before, after := bgp.NewPlanner(s), s
+	later := before
 	if q.Cover == "" {
 		after = q.after(s)
+		later = bgp.NewPlanner(after)
 	}
 	return &supposed{
-		q: q, before: s, after: after, nodes: nodesByAddress(s),
-		peers: map[string][]bgp.Peer{}, passes: map[passing]map[string]bool{},
+		q: q, after: after, before: before, later: later, nodes: nodesByAddress(s),
+		sessions: map[string][]session{}, passes: map[passing]map[string]bool{},
 	}
 }
 
@@ -93,10 +103,11 @@ func nodesByAddress(s *calico.Snapshot) map[netip.Addr]string {
 }
 
 func (s *supposed) left(self string) Left {
-	before, _ := bgp.Peers(self, s.before)
+	before, _ := s.before.Peers(self)
 	l := Left{map[bgp.PeerID]peerLeft{}, s.nodes}
 	after := map[bgp.PeerID]bgp.Peer{}
-	for _, p := range s.peersOf(self) {
+	peers, _ := s.later.Peers(self)
+	for _, p := range peers {
 		after[p.ID()] = p
 	}
 	for _, p := range before {
@@ -118,42 +129,35 @@ func (s *supposed) left(self string) Left {
 	return l
 }
 
-// peersOf are those of a node once q has come true.
-func (s *supposed) peersOf(node string) []bgp.Peer {
-	peers, ok := s.peers[node]
-	if !ok {
-		peers, _ = bgp.Peers(node, s.after)
-		s.peers[node] = peers
-	}
-	return peers
-}
-
 // passedOn are the nodes whose routes a reflector passes on to node self, whose peer it is: those
 // of its own clients to everybody, to clients those of all its peers, and what reflectors with
 // another cluster ID pass on to it. The last it will have, if its own answer says so.
 func (s *supposed) passedOn(self string, reflector bgp.Peer) map[string]bool {
 	key := passing{reflector.CalicoNode, false, reflector.Address.Is4()}
-	peers := s.sessions(key)
-	for _, p := range peers {
-		key.toClient = key.toClient || p.CalicoNode == self && p.Served()
+	sessions := s.sessionsOf(key.reflector)
+	for _, p := range sessions {
+		key.toClient = key.toClient || p.v4 == key.v4 && p.node == self && p.served
 	}
 	all, ok := s.passes[key]
 	if ok {
 		return all
 	}
 	all = map[string]bool{}
-	for _, p := range peers {
-		if p.Served() || key.toClient {
-			all[p.CalicoNode] = true
-		}
-		other := s.after.Nodes[p.CalicoNode].RouteReflectorClusterID
-		own := s.after.Nodes[key.reflector].RouteReflectorClusterID
-		if !key.toClient || !p.Reflector || other == own {
+	for _, p := range sessions {
+		if p.v4 != key.v4 {
 			continue
 		}
-		for _, client := range s.sessions(passing{p.CalicoNode, false, key.v4}) {
-			if client.Served() {
-				all[client.CalicoNode] = true
+		if p.served || key.toClient {
+			all[p.node] = true
+		}
+		other := s.after.Nodes[p.node].RouteReflectorClusterID
+		own := s.after.Nodes[key.reflector].RouteReflectorClusterID
+		if !key.toClient || !p.reflector || other == own {
+			continue
+		}
+		for _, client := range s.sessionsOf(p.node) {
+			if client.v4 == key.v4 && client.served {
+				all[client.node] = true
 			}
 		}
 	}
@@ -161,12 +165,19 @@ func (s *supposed) passedOn(self string, reflector bgp.Peer) map[string]bool {
 	return all
 }
 
-// sessions are those of a reflector with Calico nodes in one family.
-func (s *supposed) sessions(of passing) (all []bgp.Peer) {
-	for _, p := range s.peersOf(of.reflector) {
-		if p.CalicoNode != "" && p.Address.Is4() == of.v4 {
-			all = append(all, p)
+// sessionsOf are those of a node with Calico nodes once q has come true.
+func (s *supposed) sessionsOf(node string) []session {
+	all, ok := s.sessions[node]
+	if ok {
+		return all
+	}
+	peers, _ := s.later.Peers(node)
+	all = make([]session, 0, len(peers))
+	for _, p := range peers {
+		if p.CalicoNode != "" {
+			all = append(all, session{p.CalicoNode, p.Served(), p.Reflector, p.Address.Is4()})
 		}
 	}
+	s.sessions[node] = all
 	return all
 }

@@ -289,6 +289,21 @@ func (m *model) happens(s *state, what string) bool {
 		return note(nodeKey(m.names[1]), "rack.example/row", "a person was here")
 	case "cordon":
 		return note(nodeKey(m.names[1]), cordonNote, "a person's reason")
+	case "regroup": // a person moves a client to another group
+		w := m.world(s.latest)
+		all := w.groups()
+		for _, name := range m.names {
+			i := slices.IndexFunc(all, func(g group) bool { return g.Name == w.groupOf(name) })
+			if i < 0 || len(all) < 2 || s.latest.goal.target() == Mesh {
+				continue
+			}
+			k := nodeKey(name)
+			e := edit{value: s.latest.objects[k].Value}
+			e.set(all[(i+1)%len(all)].Name, "metadata", "labels", groupLabel)
+			s.latest = m.wrote(s.latest, what, []Write{{k, e.value}}, nil)
+			return true
+		}
+		return false
 	case "abort":
 		if s.back {
 			return false

@@ -41,6 +41,9 @@ type Goal struct {
 	Undo string `json:"undo,omitempty"`
 }
 
+// Aborted is the Undo of a migration that a person has aborted.
+const Aborted = "a person aborted it"
+
 // Migrate is g with another mode, from what w is now.
 func (g Goal) Migrate(w *World, mode Mode) Goal {
 	from := g.From

@@ -35,14 +35,36 @@ func decided(d Decision) string {
 }
 
 // say has every agent answer twice that nothing would be lost.
-func say(w *World, q Question) {
-	for n, a := range w.Agents {
-		yes := Answer{
-			Question: q, Digest: w.digest(n), IPv4: Change{Prefixes: 9, FewestCopies: 2},
+func say(w *World, q Question) { saying(q, 2, "", 0)(w) }
+
+// saying has every agent answer twice with so many copies, but one node with so many others.
+func saying(q Question, copies int, odd string, oddCopies int) func(*World) {
+	return func(w *World) {
+		for n, a := range w.Agents {
+			yes := Answer{
+				Question: q, Digest: w.digest(n), IPv4: Change{Prefixes: 9, FewestCopies: copies},
+			}
+			if n == odd {
+				yes.IPv4.FewestCopies = oddCopies
+			}
+			a.Answers = append(a.Answers, yes, yes)
+			w.Agents[n] = a
 		}
-		a.Answers = append(a.Answers, yes, yes)
-		w.Agents[n] = a
 	}
+}
+
+// lagging has a node not have applied the last change.
+func lagging(node string) func(*World) {
+	return func(w *World) {
+		a := w.Agents[node]
+		a.Status.Digest = "old"
+		w.Agents[node] = a
+	}
+}
+
+// both is what two changes make of a world.
+func both(first, second func(*World)) func(*World) {
+	return func(w *World) { first(w); second(w) }
 }
 
 // runsBIRD gives a node BIRD instead of an agent.
@@ -95,9 +117,13 @@ func TestNext(t *testing.T) {
 		}
 		return Object{peerKey, value, 8}
 	}()
-	offByUs := configuration(off)
-	offByUs.Value = []byte(strings.Replace(string(offByUs.Value), `"uid"`,
-		`"annotations":{"`+meshNote+`":"{}"},"uid"`, 1))
+	noted := func(spec string) Object { // our annotation
+		o := configuration(spec)
+		o.Value = []byte(strings.Replace(string(o.Value), `"uid"`,
+			`"annotations":{"`+meshNote+`":"{}"},"uid"`, 1))
+		return o
+	}
+	offByUs := noted(off)
 	brokenNode := Object{nodeKey("odd"), []byte(`{"spec":7}`), 6}
 	toReflectors, toMesh := Goal{Mode: Reflectors, Since: start}, Goal{Mode: Mesh, Since: start}
 	late := Goal{Mode: Reflectors, Since: start.Add(-time.Hour)}
@@ -237,6 +263,9 @@ func TestNext(t *testing.T) {
 		{"a person's BGPPeer in the way", toReflectors, nil,
 			[]Object{bgpPeer("mine", `{"nodeSelector":"all()","peerSelector":"all()"}`)}, nil,
 			"person: Node(a) has its session with Node(b) from BGPPeer(mine) instead of BGPPeer("},
+		{"one that one end alone has", toReflectors, nil, []Object{bgpPeer("mine",
+			`{"node":"d","peerIP":"10.0.0.1","asNumber":64512,"reversePeering":"Manual"}`)}, nil,
+			"person: Node(d) has its session with Node(a) from BGPPeer(mine) instead of BGPPeer("},
 		{"a person's BGPPeer that is not", toReflectors, nil,
 			[]Object{bgpPeer("tor", `{"peerIP":"192.0.2.1","asNumber":65000}`)}, nil,
 			"step: create BGPPeer(" + peerName + ")"},
@@ -250,8 +279,22 @@ func TestNext(t *testing.T) {
 			n[0].clusterID = "1.1.1.1"
 		}, []Object{peer}, nil,
 			"person: Node(a): its label or cluster ID is not the configured one"},
+		{"or its label", toReflectors, func(n []testNode) {
+			ours(&n[0], 1)
+			delete(n[0].labels, label)
+		}, []Object{peer}, nil,
+			"person: Node(a): its label or cluster ID is not the configured one"},
+		{"two nodes with one address", toReflectors, func(n []testNode) { n[3].v4 = n[2].v4 },
+			nil, nil, "person: Node(a) would have no session with Node(d)"},
 		{"the mesh, turned off by hand", toReflectors, nil, []Object{configuration(off)}, nil,
 			"person: BGPConfiguration(default): a person turned the mesh off"},
+		{"the mesh, turned on by hand", toReflectors, all, []Object{peer, noted(
+			`{"nodeToNodeMeshEnabled":true}`)}, nil,
+			"person: BGPConfiguration(default): a person turned the mesh on"},
+		{"a person's reflector beside groups", Goal{Mode: Reflectors, Since: start,
+			Config: Config{Topology: Quorum}}, func(n []testNode) { n[3].clusterID = "1.1.1.1" },
+			nil, nil, "person: Node(d): a person made it a reflector, beside which there is no " +
+				"topology quorum"},
 		{"a password that came later", toReflectors, nil, []Object{peer, configuration(
 			`{"nodeMeshPassword":{"secretKeyRef":{"name":"a","key":"b"}}}`)}, nil,
 			"person: BGPPeer(" + peerName + "): a person changed it, or the password or restart "},
@@ -278,6 +321,10 @@ func TestNext(t *testing.T) {
 			"step: make Node(a) a reflector: the oldest of the nodes without a zone"},
 		{"the second waits for the first", toReflectors, func(n []testNode) { ours(&n[0], 1) },
 			[]Object{peer}, nil, "ask: not all routes from reflector a at a, b, c, d"},
+		{"and for who has not seen that there is one", toReflectors,
+			func(n []testNode) { ours(&n[0], 1) }, []Object{peer},
+			both(saying(Question{Cover: "a"}, 1, "", 0), lagging("c")),
+			"wait: the last change is not applied at c"},
 		{"for long, so back", late, func(n []testNode) { ours(&n[0], 1) }, []Object{peer}, nil,
 			"step: undo: not all routes from reflector a at a, b, c, d, for 10m0s, before the " +
 				"step: make Node(b) a reflector: the oldest of the nodes without a zone"},
@@ -289,6 +336,9 @@ func TestNext(t *testing.T) {
 			"ask: not all routes from reflector a at a, b, c, d"},
 		{"back", Goal{Mode: Reflectors, Undo: "a reason"}, func(n []testNode) { ours(&n[0], 1) },
 			[]Object{peer}, nil, "ask: not all routes without reflector a at a, b, c, d"},
+		{"an undo is not undone", Goal{Mode: Reflectors, Since: late.Since, Undo: "a reason"},
+			func(n []testNode) { ours(&n[0], 1) }, []Object{peer}, nil,
+			"ask: not all routes without reflector a at a, b, c, d"},
 		{"undone", Goal{Mode: Reflectors, Undo: "a reason"}, nil, nil, nil,
 			"done: mesh; undone: a reason"},
 		{"at rest in the mesh no agent is missed", Goal{Mode: Mesh}, nil, nil, func(w *World) {
@@ -301,8 +351,35 @@ func TestNext(t *testing.T) {
 			nil, nil, "done: mesh; undone: a reason"},
 		{"all are, so the mesh goes", toReflectors, all, []Object{peer}, nil,
 			"ask: not all routes without the mesh at a, b, c, d"},
+		{"not while a node lags", toReflectors, all, []Object{peer},
+			both(saying(Question{Mesh: true}, 2, "", 0), lagging("c")),
+			"wait: the last change is not applied at c"},
+		{"with every route twice", toReflectors, all, []Object{peer},
+			saying(Question{Mesh: true}, 2, "", 0), "step: turn the mesh off"},
+		{"a client that has one once", toReflectors, all, []Object{peer},
+			saying(Question{Mesh: true}, 2, "d", 1), "ask: not all routes without the mesh at d"},
+		{"a reflector has it from the node itself alone", toReflectors, all, []Object{peer},
+			saying(Question{Mesh: true}, 2, "c", 1), "step: turn the mesh off"},
+		{"of one reflector nobody has a second copy",
+			Goal{Mode: Reflectors, Config: Config{Min: 1, Max: 1}, Since: start},
+			func(n []testNode) { ours(&n[0], 1) }, []Object{peer},
+			saying(Question{Mesh: true}, 1, "", 0), "step: turn the mesh off"},
+		{"of two each client has one, and one may leave",
+			Goal{Mode: Reflectors, Config: Config{Min: 1, Max: 1}, Since: start},
+			func(n []testNode) { ours(&n[0], 1); ours(&n[1], 2) }, []Object{peer, offByUs},
+			both(saying(Question{Cover: "a"}, 1, "", 0),
+				saying(Question{Leave: "b", Label: label}, 1, "", 0)),
+			"step: Node(b) stops being a reflector: there are enough without it"},
+		{"of three not with a single copy left",
+			Goal{Mode: Reflectors, Config: Config{Min: 2, Max: 2}, Since: start}, all,
+			[]Object{peer, offByUs}, both(saying(Question{Cover: "b"}, 1, "", 0),
+				saying(Question{Leave: "c", Label: label}, 2, "d", 1)),
+			"ask: not all routes without reflector c at d"},
 		{"the mesh is off: do the reflectors cover all?", toReflectors, all,
 			[]Object{peer, offByUs}, nil, "ask: not all routes from reflector c at c, d"},
+		{"it is not verified while a node lags", toReflectors, all, []Object{peer, offByUs},
+			both(saying(Question{Cover: "c"}, 1, "", 0), lagging("d")),
+			"wait: the last change is not applied at d"},
 		{"once they did nobody is asked", Goal{Mode: Reflectors}, all, []Object{peer, offByUs},
 			nil, "done: reflectors a, b, c"},
 		{"nor when a node joins", Goal{Mode: Reflectors}, all, []Object{peer, offByUs},
@@ -334,12 +411,12 @@ func TestNext(t *testing.T) {
 		{"without the mesh the newest that covers too little goes", late, all,
 			[]Object{peer, offByUs}, func(w *World) { say(w, Question{Leave: "c", Label: label}) },
 			"step: Node(c) stops being a reflector: it did not cover all nodes within 10m0s"},
+		{"unless something would be missing without it", late, all, []Object{peer, offByUs},
+			saying(Question{Leave: "c", Label: label}, 2, "d", 1),
+			"ask: not all routes without reflector c at d"},
 		{"to the mesh", toMesh, all, []Object{peer, offByUs}, nil, "step: turn the mesh on"},
-		{"also while a node lags", toMesh, all, []Object{peer, offByUs}, func(w *World) {
-			a := w.Agents["b"]
-			a.Status.Digest = "old"
-			w.Agents["b"] = a
-		}, "step: turn the mesh on"},
+		{"also while a node lags", toMesh, all, []Object{peer, offByUs}, lagging("b"),
+			"step: turn the mesh on"},
 		{"or is away", toMesh, all, []Object{peer, offByUs}, func(w *World) {
 			w.Agents["d"] = Agent{Lost: start.Add(-time.Hour)}
 		}, "step: turn the mesh on"},
@@ -353,11 +430,8 @@ func TestNext(t *testing.T) {
 		{"what follows waits for all", toMesh, all, []Object{peer}, func(w *World) {
 			w.Agents["d"] = Agent{Lost: start.Add(-time.Hour)}
 		}, "wait: no agent of this version answers for d"},
-		{"and for the last change", toMesh, all, []Object{peer}, func(w *World) {
-			a := w.Agents["b"]
-			a.Status.Digest = "old"
-			w.Agents["b"] = a
-		}, "wait: the last change is not applied at b"},
+		{"and for the last change", toMesh, all, []Object{peer}, lagging("b"),
+			"wait: the last change is not applied at b"},
 		{"the last in goes first", toMesh, all, []Object{peer}, nil,
 			"ask: not all routes without reflector c at a, b, c, d"},
 		{"whatever order their names have", toMesh, func(n []testNode) {
@@ -416,7 +490,11 @@ func TestNext(t *testing.T) {
 			"wait: the mesh has been on for less than 1m0s"},
 		{"our BGPPeer last", toMesh, nil, []Object{peer}, nil,
 			"step: delete BGPPeer(" + peerName + ")"},
+		{"once all know that nobody reflects", toMesh, nil, []Object{peer}, lagging("b"),
+			"wait: the last change is not applied at b"},
 		{"the mesh", toMesh, nil, nil, nil, "step: verify: mesh"},
+		{"the mesh, but a node lags", toMesh, nil, nil, lagging("b"),
+			"wait: the last change is not applied at b"},
 		{"the mesh, but for a session", toMesh, nil, nil, func(w *World) {
 			a := w.Agents["b"]
 			a.Status.Down = []Down{{"d", start}}

@@ -3,6 +3,7 @@ package reflector
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -18,7 +19,8 @@ type Overview struct {
 	Reflectors []Role   `json:"reflectors"`
 	// Cordoned are the nodes that are kept from being reflectors, with the reason.
 	Cordoned []Cordon `json:"cordoned"`
-	// Problems are what is not as wanted: sessions, and changes that agents have not applied.
+	// Problems are what is not as wanted: sessions, changes that agents have not applied, and
+	// clients in a group that a person chose.
 	Problems []string `json:"problems"`
 }
 
@@ -49,6 +51,10 @@ func NewOverview(w *World, c Config) (Overview, error) {
 		MeshOn: w.meshIsOn(), Nodes: len(w.names), Agents: len(seen), Reflectors: []Role{},
 		Unseen:   w.only(func(n string) bool { return !w.known(n) }),
 		Cordoned: []Cordon{}, Problems: w.problems(seen),
+	}
+	misgrouped := w.misgrouped()
+	for _, n := range slices.Sorted(maps.Keys(misgrouped)) {
+		o.Problems = append(o.Problems, misgrouped[n])
 	}
 	roles, dead := map[string]*Role{}, w.deadNodes(r)
 	for _, n := range w.reflectors() {

@@ -180,24 +180,26 @@ func (d *decider) obstaclesTo(c Choice) []string {
 			n.Labels[d.Label] = "true"
 		})
 		on = append(on, r.Node)
-		inTheWay(r.Node, after, nodes, found)
+		inTheWay([]string{r.Node}, after, nodes, found)
 	}
 	slices.Sort(on)
-	for _, r := range on { // as those see it that were reflectors before the other end
-		inTheWay(r, after, on, found)
-	}
-	after = Question{Mesh: true}.after(after)
-	for _, n := range nodes {
-		inTheWay(n, after, on, found)
-	}
+	inTheWay(nodes, Question{Mesh: true}.after(after), on, found)
 	return slices.Sorted(maps.Keys(found))
 }
 
-// inTheWay finds what is wrong with the sessions of a node with others, which are sorted.
-func inTheWay(node string, s *calico.Snapshot, others []string, found map[string]bool) {
+// inTheWay finds what is wrong with the sessions of some nodes with others, which are sorted.
+func inTheWay(nodes []string, s *calico.Snapshot, others []string, found map[string]bool) {
+	planner := bgp.NewPlanner(s)
+	for _, n := range nodes {
+		peers, _ := planner.Peers(n)
+		inTheWayOf(n, peers, s, others, found)
+	}
+}
+
+func inTheWayOf(node string, peers []bgp.Peer, s *calico.Snapshot, others []string,
+	found map[string]bool) {
 	add := func(format string, args ...any) { found[fmt.Sprintf(format, args...)] = true }
 	const ours = "BGPPeer(" + peerName + ")"
-	peers, _ := bgp.Peers(node, s)
 	has := map[string]bool{}
 	for _, p := range peers {
 		if _, meant := slices.BinarySearch(others, p.CalicoNode); !meant {

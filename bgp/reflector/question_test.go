@@ -49,3 +49,30 @@ func TestWhatEndsWhenAReflectorLeaves(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkLeft is what an agent computes before it looks at its paths, as the client of a hundred
+// reflectors in a cluster of 5000 nodes.
+func BenchmarkLeft(b *testing.B) {
+	const label = "vpp-route-agent/route-reflector"
+	var nodes []testNode
+	for i := range 5000 {
+		n := numbered(i)
+		if i < 100 {
+			n.clusterID, n.labels = "224.0.0.1", map[string]string{label: "true"}
+		}
+		nodes = append(nodes, n)
+	}
+	peer, err := newPeer(peerName, "all()", labelled(label), nil, start)
+	if err != nil {
+		b.Fatal(err)
+	}
+	off, err := meshOff(nil, start)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := Read(append(objectsOf(nodes), Object{peerKey, peer, 8}, Object{confKey, off, 9})).snapshot
+	b.ReportAllocs()
+	for b.Loop() {
+		Question{Leave: nodes[0].name, Label: label}.Left(nodes[4999].name, s)
+	}
+}

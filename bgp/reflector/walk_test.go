@@ -114,7 +114,7 @@ func TestRandomWalks(t *testing.T) {
 	}
 	small := Config{Min: 2, Max: 3}
 	cases := []walks{
-		{5, 20, small, false}, {40, 1, small, false}, {6, 20, small, true},
+		{5, 20, small, false}, {100, 1, small, false}, {6, 20, small, true},
 		{8, 4, fiveOfQuorum, false}, {8, 4, fiveOfQuorum, true},
 		{8, 4, fiveOfMulti, false}, {8, 4, fiveOfMulti, true},
 	}

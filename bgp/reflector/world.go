@@ -47,6 +47,7 @@ type World struct {
 	preview  bool     // every gate counts as open, see Preview
 
 	// computed on demand
+	planner   *bgp.Planner
 	addresses map[netip.Addr]string // of the Nodes
 	peers     map[string][]bgp.Peer // by node
 	digests   map[string]string     // by node
@@ -294,7 +295,10 @@ func (w *World) digest(node string) string {
 func (w *World) peersOf(node string) []bgp.Peer {
 	peers, ok := w.peers[node]
 	if !ok {
-		peers, _ = bgp.Peers(node, w.snapshot)
+		if w.planner == nil {
+			w.planner = bgp.NewPlanner(w.snapshot)
+		}
+		peers, _ = w.planner.Peers(node)
 		w.peers[node] = peers
 	}
 	return peers

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -137,5 +138,52 @@ func TestADigestIsWithoutWorkloads(t *testing.T) {
 	}
 	if got, want := Digest("edge-7", s), Read(objects).digest("edge-7"); got != want {
 		t.Errorf("the agent says %s, the controller computes %s", got, want)
+	}
+}
+
+// What is computed for one node does not grow with the cluster, once the mesh is off. Allocated
+// bytes measure it.
+func TestWorkForOneNode(t *testing.T) {
+	const small, large = 50, 400
+	for _, tc := range []struct {
+		name string
+		do   func(*World) // for all nodes
+	}{
+		{"digests", func(w *World) {
+			for _, n := range w.names {
+				w.digest(n)
+			}
+		}},
+		{"what is in the way", func(w *World) {
+			d := &decider{World: w, rules: mustParse(t, Config{})}
+			d.obstaclesTo(mustChoose(t, w, Config{Max: 3}))
+		}},
+		{"answers of BIRD", func(w *World) {
+			s := Question{Cover: "n0000"}.suppose(w.snapshot)
+			for _, n := range w.names {
+				s.left(n)
+			}
+		}},
+		{"adoption", func(w *World) {
+			for k, m := range w.metadata {
+				if m.Annotations = nil; k.Kind == calico.KindNode { // a person's
+					w.metadata[k] = m
+				}
+			}
+			mustAdopt(t, w, Goal{})
+		}},
+	} {
+		perNode := func(nodes int) uint64 {
+			w := reflected(t, nodes, 3, nil)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			tc.do(w)
+			runtime.ReadMemStats(&after)
+			return (after.TotalAlloc - before.TotalAlloc) / uint64(nodes)
+		}
+		if few, many := perNode(small), perNode(large); many > 2*few {
+			t.Errorf("%s: %d bytes for each of %d nodes, %d for each of %d", tc.name, few, small,
+				many, large)
+		}
 	}
 }

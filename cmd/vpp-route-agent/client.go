@@ -258,6 +258,23 @@ func routesCommand() *cobra.Command {
 	})
 }
 
+func tunnelsCommand() *cobra.Command {
+	var f agentFlags
+	return f.addTo(&cobra.Command{
+		Use: "tunnels", Short: "Show the tunnels to other nodes, and why one is not there",
+		Long: `Show the tunnels to other nodes, and why one is not there. There is one to each
+other Node with an address as soon as a pool encapsulates: also those to which packets leave as they
+are may send tunnelled ones.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []agent.TunnelStatus
+			if err := get(cmd.Context(), f.socket, "/v1/tunnels", nil, &all); err != nil {
+				return err
+			}
+			return show(f, cmd.OutOrStdout(), all, printTunnels)
+		},
+	})
+}
+
 func auditCommand() *cobra.Command {
 	var f agentFlags
 	return f.addTo(&cobra.Command{
@@ -299,8 +316,8 @@ func guardCommand() *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing was held")
 			}
 			for _, g := range held {
-				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s routes\n", g.Held,
-					g.Origin)
+				fmt.Fprintf(cmd.OutOrStdout(), "released %d deletions of %s\n", g.Held,
+					heldBy(g))
 			}
 			return nil
 		},

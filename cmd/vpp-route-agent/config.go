@@ -442,7 +442,8 @@ func (c config) tuning() fib.Tuning {
 }
 
 func (c config) bgpOptions() bgp.Options {
-	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs}
+	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs,
+		Tunnels: tunnels(c.dataplane)}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a

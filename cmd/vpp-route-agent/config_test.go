@@ -478,6 +478,20 @@ func TestConfigurationReferenceIsTrue(t *testing.T) {
 	}
 }
 
+// The commands about reflectors need etcd, and may have a kubeconfig.
+func TestCommandsThatNeedEtcd(t *testing.T) {
+	for _, env := range []map[string]string{nil, {"KUBECONFIG": "/root/.kube/config"},
+		{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}} {
+		if c, err := load(t, nil, env, ""); err != nil || c.onlyEtcd("x") != nil {
+			t.Errorf("%v: %v, %v", env, err, c.onlyEtcd("x"))
+		}
+	}
+	c, err := load(t, nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "")
+	if err != nil || c.onlyEtcd("x") == nil {
+		t.Errorf("DATASTORE_TYPE=kubernetes: %v, %v", err, c.onlyEtcd("x"))
+	}
+}
+
 // Which datastore it is: as calico-node decides, but that without a way to Kubernetes it is etcd.
 func TestDatastore(t *testing.T) {
 	pod := map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}

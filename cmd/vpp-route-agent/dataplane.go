@@ -61,6 +61,14 @@ func newLinux(cfg config, log *slog.Logger) (*fib.Engine, *kernel.Namespaces, er
 		Attempts: cfg.attempts()}), k, nil
 }
 
+// tunnels are the kinds of tunnels that a data plane has.
+func tunnels(dataplane string) []route.Encap {
+	if dataplane == "vpp" {
+		return []route.Encap{route.IPIP}
+	}
+	return nil
+}
+
 // statsOf returns what reads the counters of dp, nil if it has none.
 func statsOf(dp dataplane) func() agent.DataplaneStats {
 	v, ok := dp.(*vpp.VPP)

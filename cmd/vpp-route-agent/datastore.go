@@ -56,6 +56,15 @@ func (c config) needEtcd(what string) error {
 		"--etcd-endpoints", what)
 }
 
+// onlyEtcd refuses a command that works in etcd alone where Kubernetes is asked for. A kubeconfig
+// asks for nothing: it may be there for Nodes, or for kubectl.
+func (c config) onlyEtcd(command string) error {
+	if c.texts["--datastore-type"] != inKubernetes {
+		return nil
+	}
+	return c.needEtcd(command)
+}
+
 // checkDatastore refuses what does not go with the datastore, and sets what follows from it.
 func (c *config) checkDatastore(given map[string]bool) error {
 	if (c.kube.CertFile == "") != (c.kube.KeyFile == "") {

@@ -14,6 +14,8 @@ import (
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/manifest"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
 )
 
 // planCall is a call of plan.
@@ -175,13 +177,22 @@ func (p *planCall) run(cmd *cobra.Command) error {
 			bgp.PlanFor(p.node, live.snapshot, options))
 		return p.showDiff(cmd.OutOrStdout(), live.name, to.name, from, shown)
 	}
-	return show(p.agentFlags, cmd.OutOrStdout(), withPrefixes(shown, plan, asked), printPlan)
+	return show(p.agentFlags, cmd.OutOrStdout(), withPrefixes(shown, plan, asked,
+		p.encapsulation(to.snapshot, options)), printPlan)
+}
+
+func (p *planCall) encapsulation(s *calico.Snapshot, o bgp.Options) *route.Encapsulation {
+	e, _ := ipam.Encapsulation(p.node, o.Tunnels, s)
+	return e
 }
 
 // datastore returns what is in etcd, if that is asked for, and the options of the plan: by this
 // node's settings, or those of the agent that is compared with.
 func (p *planCall) datastore(cmd *cobra.Command, agents bgp.Options) (bgp.Options, side, error) {
 	if !p.readsDatastore() {
+		if p.diff != diffAgent {
+			agents.Tunnels = tunnels("vpp") // as without --dataplane
+		}
 		agents.RouterID = cmp.Or(p.routerID, agents.RouterID)
 		_, err := bgp.ChooseRouterID(agents.RouterID, p.node, netip.Addr{})
 		if p.routerID != "" && err != nil {
@@ -285,13 +296,16 @@ type nodePlan struct {
 	Prefixes []prefixPlan `json:"prefixes"`
 }
 
-func withPrefixes(shown agent.NodePlan, p bgp.Plan, asked []netip.Prefix) nodePlan {
+func withPrefixes(shown agent.NodePlan, p bgp.Plan, asked []netip.Prefix,
+	encapsulation *route.Encapsulation) nodePlan {
 	out := nodePlan{NodePlan: shown, Prefixes: []prefixPlan{}}
 	if p.Waiting != "" {
 		return out
 	}
 	for _, prefix := range asked {
-		out.Prefixes = append(out.Prefixes, planPrefix(prefix, p))
+		one := planPrefix(prefix, p)
+		one.Encapsulation = planEncapsulation(prefix, encapsulation)
+		out.Prefixes = append(out.Prefixes, one)
 	}
 	return out
 }

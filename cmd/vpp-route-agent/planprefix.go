@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
 )
 
 // What plan says about one prefix, in JSON.
@@ -17,6 +18,24 @@ type (
 		Announced bool           `json:"announced"`
 		Reason    string         `json:"reason,omitempty"` // why it is not announced
 		Peers     []prefixAtPeer `json:"peers"`
+		// Encapsulation is of a pool with ipipMode or vxlanMode; absent elsewhere.
+		Encapsulation *prefixEncapsulation `json:"encapsulation,omitempty"`
+	}
+	prefixEncapsulation struct {
+		Pool  string       `json:"pool"`
+		Note  string       `json:"note,omitempty"` // why packets leave as they are
+		Nodes []prefixAway `json:"nodes"`
+	}
+	// prefixAway is how packets leave towards another node.
+	prefixAway struct {
+		Node          string      `json:"node"`
+		NextHop       netip.Addr  `json:"nextHop"`
+		Encapsulation route.Encap `json:"encapsulation"`
+		// addresses of the outer header; absent without one
+		OuterSource      *netip.Addr `json:"outerSource,omitempty"`
+		OuterDestination *netip.Addr `json:"outerDestination,omitempty"`
+		Refused          bool        `json:"refused,omitempty"` // they cannot leave at all
+		Reason           string      `json:"reason"`
 	}
 	prefixAtPeer struct {
 		Peer   bgp.PeerID       `json:"peer"`
@@ -57,13 +76,13 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 	learned, high := map[bgp.PeerID]bgp.Route{}, map[bgp.PeerID]bgp.Route{}
 	for _, peer := range peers {
 		normal := p.Policies.Normal(prefix)
-		route, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation))
-		if v.Accept && p.Policies.Elevates(route) {
-			high[peer.ID()] = route
+		path, v := p.Policies.Import(plainRoute(prefix, peer, normal+elevation))
+		if v.Accept && p.Policies.Elevates(path) {
+			high[peer.ID()] = path
 		}
-		route, v = p.Policies.Import(plainRoute(prefix, peer, normal))
+		path, v = p.Policies.Import(plainRoute(prefix, peer, normal))
 		if v.Accept {
-			learned[peer.ID()] = route
+			learned[peer.ID()] = path
 		}
 		at := prefixAtPeer{Peer: peer.ID(), Import: verdictOf(v)}
 		if own != nil {
@@ -84,6 +103,30 @@ func planPrefix(prefix netip.Prefix, p bgp.Plan) prefixPlan {
 			out.Peers[i].Elevated = then
 		}
 	}
+	return out
+}
+
+// planEncapsulation says how packets to a prefix leave towards each other node; nil where no pool
+// has a mode.
+func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncapsulation {
+	pool := e.PoolOf(prefix)
+	if pool == nil || pool.Encap == route.Plain && pool.Note == "" {
+		return nil
+	}
+	out := &prefixEncapsulation{Pool: pool.Name, Note: pool.Note, Nodes: []prefixAway{}}
+	for a, name := range e.Nodes {
+		if pool.Encap == route.Plain || a.Is4() != prefix.Addr().Is4() {
+			continue
+		}
+		l := e.Leaves(pool, a)
+		away := prefixAway{Node: name, NextHop: a, Encapsulation: l.Encap, Refused: l.Refused,
+			Reason: l.Reason}
+		if l.Encap != route.Plain {
+			away.OuterSource, away.OuterDestination = &l.From, &l.To
+		}
+		out.Nodes = append(out.Nodes, away)
+	}
+	slices.SortFunc(out.Nodes, func(a, b prefixAway) int { return a.NextHop.Compare(b.NextHop) })
 	return out
 }
 
@@ -128,11 +171,11 @@ func passOn(peers []*bgp.Peer, learned map[bgp.PeerID]bgp.Route, to bgp.Peer,
 	policies bgp.Policies) []learnedVerdict {
 	all := []learnedVerdict{}
 	for _, from := range peers {
-		route, ok := learned[from.ID()]
+		path, ok := learned[from.ID()]
 		if !ok || from.ID() == to.ID() {
 			continue
 		}
-		v := verdictOf(policies.Export(route, to))
+		v := verdictOf(policies.Export(path, to))
 		i := slices.IndexFunc(all, func(l learnedVerdict) bool { return l.equal(v) })
 		if i < 0 {
 			i = len(all)

@@ -169,6 +169,27 @@ func writePrefixPlan(b *strings.Builder, p prefixPlan) {
 		}
 	}
 	tw.Flush()
+	if p.Encapsulation != nil {
+		writeEncapsulation(b, *p.Encapsulation)
+	}
+}
+
+func writeEncapsulation(b *strings.Builder, e prefixEncapsulation) {
+	if e.Note != "" {
+		fmt.Fprintf(b, "  leaves without encapsulation, though IPPool(%s) asks for it: %s\n",
+			e.Pool, e.Note)
+	}
+	for _, n := range e.Nodes {
+		how := "as it is"
+		switch {
+		case n.Refused:
+			how = "not at all"
+		case n.OuterSource != nil:
+			how = fmt.Sprintf("in %s from %s to %s", n.Encapsulation, *n.OuterSource,
+				*n.OuterDestination)
+		}
+		fmt.Fprintf(b, "  leaves to %s (%s) %s: %s\n", n.NextHop, n.Node, how, n.Reason)
+	}
 }
 
 func writeVerdict(w io.Writer, peer bgp.PeerID, route string, v verdict) {

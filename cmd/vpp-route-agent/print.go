@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -45,6 +46,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 		fmt.Fprintln(b, "BGP   off (--learn ipam)")
 	}
 	writeFIBLine(b, s.FIB)
+	writeTunnelLine(b, s.FIB.Tunnels)
 	writeGuardLines(b, s.FIB)
 	writeUplinkLine(b, s.Uplink)
 	writeExternalLines(b, s.External)
@@ -166,11 +168,19 @@ func writeUplinkLine(b *strings.Builder, u *agent.UplinkStatus) {
 	fmt.Fprintln(b)
 }
 
+// heldBy names what the guard keeps.
+func heldBy(g agent.GuardStatus) string {
+	if g.Origin == "tunnel" {
+		return "tunnels"
+	}
+	return g.Origin + " routes"
+}
+
 func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {
 	for _, g := range f.Guard {
-		fmt.Fprintf(b, "  ! %d deletions of %s routes are held until %s: so many at once may be "+
+		fmt.Fprintf(b, "  ! %d deletions of %s are held until %s: so many at once may be "+
 			"a broken list; `guard release` carries them out\n",
-			g.Held, g.Origin, g.Releases.Local().Format(time.TimeOnly))
+			g.Held, heldBy(g), g.Releases.Local().Format(time.TimeOnly))
 	}
 }
 
@@ -258,6 +268,35 @@ func matched(m agent.MatchStatus) string {
 	return name + " does, via " + hops(m.Paths)
 }
 
+func writeTunnelLine(b *strings.Builder, t *agent.TunnelCounts) {
+	if t == nil {
+		return
+	}
+	fmt.Fprintf(b, "IPIP  tunnels to %d of %s programmed\n", t.Programmed,
+		count(t.Desired, "node", "nodes"))
+	if t.Problem != "" {
+		fmt.Fprintf(b, "  ! %s\n", t.Problem)
+	}
+}
+
+func printTunnels(w io.Writer, all []agent.TunnelStatus) error {
+	if len(all) == 0 {
+		_, err := io.WriteString(w, "no pool encapsulates\n")
+		return err
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NODE\tENCAPSULATION\tOUTER ADDRESS\tINTERFACE\tMTU\tSTATE\tSINCE\tREASON")
+	for _, t := range all {
+		mtu := ""
+		if t.MTU > 0 {
+			mtu = fmt.Sprint(t.MTU)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(t.Node, "-"), t.Encapsulation,
+			t.OuterDestination, t.Interface, mtu, t.State, since(&t.Since), t.Reason)
+	}
+	return tw.Flush()
+}
+
 func nextHops(r agent.RouteStatus) string {
 	if r.Kind != "via" {
 		return r.Kind
@@ -270,6 +309,8 @@ func hops(paths []agent.PathStatus) string {
 	for i, p := range paths {
 		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
 		switch {
+		case p.Encapsulation != nil:
+			hops[i] = fmt.Sprintf("%s %s %s", p.NextHop, p.Interface, *p.Encapsulation)
 		case p.Table == nil:
 		case p.NextHop == "":
 			hops[i] = fmt.Sprintf("lookup in table %d", *p.Table)

@@ -50,7 +50,7 @@ Settings come from the same places as those of "run".`,
 				return nil
 			}
 			if err == nil {
-				err = cfg.needEtcd(controller)
+				err = cfg.onlyEtcd(controller)
 			}
 			if err != nil {
 				return usageError{err}
@@ -63,8 +63,7 @@ Settings come from the same places as those of "run".`,
 	addSettings(c.Flags(), func(s setting) bool {
 		return slices.Contains(controllerSettings, s.flag)
 	})
-	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "file by which Kubernetes is reached, "+
-		"whose Nodes count; \"off\": none do; default: in a pod its own, else none")
+	addKubeconfig(c.Flags(), &kubeconfig)
 	f := c.Flags().Lookup("metrics-listen")
 	f.DefValue = defaultControllerListen
 	f.Usage = "address of /metrics, /healthz and /readyz; \"off\" for none"
@@ -110,8 +109,22 @@ func runController(ctx context.Context, cfg config, kubeconfig string, log *slog
 	return err
 }
 
+func addKubeconfig(f *pflag.FlagSet, kubeconfig *string) {
+	f.StringVar(kubeconfig, "kubeconfig", "", "file by which Kubernetes is reached, whose Nodes "+
+		"count; \"off\": none do; default: in a pod its own, else none")
+}
+
 // kubernetesNodes are the Nodes that count; nil: none do.
 func kubernetesNodes(kubeconfig string, log *slog.Logger) (*kubernetes.Nodes, error) {
+	client, err := kubernetesClient(kubeconfig)
+	if client == nil || err != nil {
+		return nil, err
+	}
+	return kubernetes.NewNodes(client, log), nil
+}
+
+// kubernetesClient reaches the Nodes that count; nil: none do.
+func kubernetesClient(kubeconfig string) (*kubernetes.Client, error) {
 	if kubeconfig == "off" || kubeconfig == "" && !kubernetes.InPod() {
 		return nil, nil
 	}
@@ -119,5 +132,5 @@ func kubernetesNodes(kubeconfig string, log *slog.Logger) (*kubernetes.Nodes, er
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
-	return kubernetes.NewNodes(client, log), nil
+	return client, nil
 }

@@ -1,9 +1,17 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes/kubetest"
@@ -73,6 +81,83 @@ spec: {bgp: {ipv4Address: 10.0.0.5/24}, orchRefs: [{nodeName: edge-5.k8s, orches
 		}
 		if !s.Node("edge-6").Spec.Unschedulable {
 			t.Errorf("%s: somebody else's cordon is undone", tc.args)
+		}
+	}
+}
+
+// TestKubernetesInCommands: status and migrate let Nodes of Kubernetes count, if they are told to,
+// and go on without while it is away.
+func TestKubernetesInCommands(t *testing.T) {
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	t.Attr("part", "Kubernetes API, a stand-in")
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	s := kubetest.NewServer(t)
+	var resources strings.Builder
+	for i := range 5 {
+		id := ""
+		if i == 0 {
+			id = ", routeReflectorClusterID: 224.0.0.1"
+		}
+		fmt.Fprintf(&resources, `---
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: edge-%d}
+spec: {bgp: {ipv4Address: 10.0.0.%d/24%s}, orchRefs: [{nodeName: k8s-%d, orchestrator: k8s}]}
+`, i, i+1, id, i)
+		s.Put(fmt.Sprintf("k8s-%d", i))
+	}
+	if _, err := e.Cluster().Apply(t.Context(), []byte(resources.String())); err != nil {
+		t.Fatal(err)
+	}
+	longAgo := func(n *corev1.Node) {
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+	}
+	s.Put("k8s-0", kubetest.NotReady, longAgo)
+	s.Put("k8s-1", kubetest.Cordon)
+	t.Setenv("ETCD_ENDPOINTS", e.Endpoint())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("bird: true"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const dryRun = "migrate --to reflectors --dry-run"
+	const cordoned, notReady = "its Kubernetes Node is cordoned",
+		"its Kubernetes Node has not been ready for 1h"
+	for _, tc := range []struct {
+		args, says, not string
+		away            bool
+	}{
+		{"set -f " + rules, "goal: observe", "", false},
+		{dryRun, "edge-1", cordoned, false},
+		{dryRun + " --kubeconfig FILE", cordoned, "warning", false},
+		{dryRun + " --kubeconfig off", "edge-1", cordoned, false},
+		{"status", "edge-0", notReady, false},
+		{"status --kubeconfig FILE", notReady, "warning", false},
+		{"status --kubeconfig FILE", "warning: Nodes of Kubernetes do not count: the Kubernetes " +
+			"API at ", notReady, true},
+		{"status --kubeconfig /no/such/file", "--kubeconfig: open /no/such/file", "Goal", false},
+		{"migrate --to reflectors -o json", "-o json goes with --dry-run", "goal", false},
+	} {
+		s.Refuse(0)
+		if tc.away {
+			s.Refuse(http.StatusServiceUnavailable)
+		}
+		args := strings.ReplaceAll(tc.args, "FILE", s.Kubeconfig())
+		out := &strings.Builder{}
+		c := newCommand()
+		c.SetOut(out)
+		c.SetErr(out)
+		c.SetArgs(append([]string{"reflectors"}, strings.Fields(args)...))
+		if err := c.ExecuteContext(t.Context()); err != nil {
+			out.WriteString(err.Error())
+		}
+		if !strings.Contains(out.String(), tc.says) ||
+			tc.not != "" && strings.Contains(out.String(), tc.not) {
+			t.Errorf("%s: want %q and not %q: %s", tc.args, tc.says, tc.not, out)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := settingsOf(cmd)
 		if err == nil {
-			err = cfg.needEtcd("reflectors")
+			err = cfg.onlyEtcd("reflectors")
 		}
 		if err != nil {
 			return usageError{err}
@@ -39,11 +39,9 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 		}
 		where := strings.Join(cfg.etcdEndpoints, ",")
 		defer sayWhenSlow(func() string {
-			return fmt.Sprintf("etcd at %s, for %s at most", where, readPatience)
+			return fmt.Sprintf("etcd at %s, for %s at most, and what follows from it", where,
+				reflectors.Patience)
 		})()
-		ctx, cancel := context.WithTimeout(cmd.Context(), readPatience)
-		defer cancel()
-		cmd.SetContext(ctx)
 		err = run(cmd, args, desk)
 		if err == nil || errors.Is(err, errSilent) || errors.As(err, new(usageError)) ||
 			errors.As(err, new(refusal)) {
@@ -70,24 +68,31 @@ type reflectorsView struct {
 
 func reflectorsStatus() *cobra.Command {
 	var asJSON bool
+	var kubeconfig string
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the reflectors, the goal, and what the controller does or waits for",
 		Long: `Show the goal, what the controller does or waits for, the reflectors and how many
 nodes have all their routes, and what is not as wanted. It is read from etcd: no agent and no
-controller is asked.
+controller is asked. In a pod, or with --kubeconfig, Nodes of Kubernetes count, too.
 
-Exit status 1 says that sessions are down, that an agent has not applied the last change, or that
-the goal is not reached.`,
+Exit status 1 says that sessions are down, that an agent has not applied the last change, that a
+client is in a group that a person chose, or that the goal is not reached.`,
 		Example: `  vpp-route-agent reflectors status
   vpp-route-agent reflectors status -o json`,
 	}
 	outputFlag(c, &asJSON)
+	addKubeconfig(c.Flags(), &kubeconfig)
 	return deskCommand(c, func(cmd *cobra.Command, _ []string, desk *reflectors.Desk) error {
+		consult, err := consultation(cmd, kubeconfig)
+		if err != nil {
+			return err
+		}
 		v, err := look(cmd, desk)
 		if err != nil {
 			return err
 		}
+		consult(v)
 		overview, err := reflector.NewOverview(v.World, v.Goal.Config)
 		if err != nil {
 			return refuse("the configuration in the goal: %w", err)
@@ -114,6 +119,30 @@ func look(cmd *cobra.Command, desk *reflectors.Desk) (reflectors.View, error) {
 		err = refusal{v.BadGoal}
 	}
 	return v, err
+}
+
+// kubernetesPatience is how long a command waits for Nodes of Kubernetes, which it can do without.
+const kubernetesPatience = 5 * time.Second
+
+// consultation asks Kubernetes for its Nodes, if they count, and returns what lets them. While the
+// API server does not answer they do not, as for a controller.
+func consultation(cmd *cobra.Command, kubeconfig string) (func(reflectors.View), error) {
+	nothing := func(reflectors.View) {}
+	client, err := kubernetesClient(kubeconfig)
+	switch {
+	case err != nil:
+		return nil, usageError{err}
+	case client == nil:
+		return nothing, nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), kubernetesPatience)
+	defer cancel()
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: Nodes of Kubernetes do not count: %v\n", err)
+		return nothing, nil
+	}
+	return func(v reflectors.View) { v.Consult(nodes) }, nil
 }
 
 func isGoal(g reflector.Goal) bool {
@@ -219,6 +248,7 @@ func reflectorsMigrate() *cobra.Command {
 		toMode                   string
 		dryRun, asJSON           bool
 		acceptLoss, acceptUnseen bool
+		kubeconfig               string
 	)
 	c := &cobra.Command{
 		Use:   "migrate --to reflectors|mesh",
@@ -227,7 +257,8 @@ func reflectorsMigrate() *cobra.Command {
 command checks what is in etcd, and writes the goal. The controller takes the steps, each once its
 gates are open, and undoes them where a gate stays shut; "reflectors status" shows how far it is.
 
---dry-run shows the steps and what would be in the way, and writes nothing.
+--dry-run shows the steps and what would be in the way, and writes nothing. In a pod, or with
+--kubeconfig, it chooses reflectors by Nodes of Kubernetes, too, as such a controller does.
 
 Exit status 1 says that nothing was written, and why.`,
 		Example: `  vpp-route-agent reflectors migrate --to reflectors --dry-run
@@ -242,6 +273,7 @@ Exit status 1 says that nothing was written, and why.`,
 		"accept that flows beside nodes with BIRD are lost for some seconds")
 	f.BoolVar(&acceptUnseen, "accept-unseen", false, "accept that no gate looks at nodes whose "+
 		"calico-node does not answer, or whose agent has another version")
+	addKubeconfig(f, &kubeconfig)
 	_ = c.RegisterFlagCompletionFunc("to",
 		cobra.FixedCompletions(reflectorModes, cobra.ShellCompDirectiveNoFileComp))
 	return deskCommand(c, func(cmd *cobra.Command, _ []string, desk *reflectors.Desk) error {
@@ -249,9 +281,16 @@ Exit status 1 says that nothing was written, and why.`,
 			return usageError{fmt.Errorf("--to %q is neither reflectors nor mesh%s", toMode,
 				didYouMean(toMode, reflectorModes))}
 		}
+		if asJSON && !dryRun {
+			return usageError{errors.New("-o json goes with --dry-run")}
+		}
+		consult, err := consultation(cmd, kubeconfig)
+		if err != nil {
+			return err
+		}
 		mode := reflector.Mode(toMode)
-		if dryRun || asJSON {
-			return previewMigration(cmd, desk, mode, dryRun, asJSON)
+		if dryRun {
+			return previewMigration(cmd, desk, mode, consult, asJSON)
 		}
 		return steer(cmd, desk, func(v reflectors.View, g *reflector.Goal) error {
 			if g.Mode == mode && g.Undo == "" && !g.Paused && g.AcceptLoss == acceptLoss &&
@@ -260,6 +299,7 @@ Exit status 1 says that nothing was written, and why.`,
 			}
 			*g = g.Migrate(v.World, mode)
 			g.AcceptLoss, g.AcceptUnseen = acceptLoss, acceptUnseen
+			consult(v)
 			p, err := reflector.NewPreview(v.World, *g)
 			switch {
 			case err != nil:
@@ -276,14 +316,12 @@ Exit status 1 says that nothing was written, and why.`,
 
 // previewMigration shows the steps to a mode from what is in etcd.
 func previewMigration(cmd *cobra.Command, desk *reflectors.Desk, mode reflector.Mode,
-	dryRun, asJSON bool) error {
-	if !dryRun {
-		return usageError{errors.New("-o json goes with --dry-run")}
-	}
+	consult func(reflectors.View), asJSON bool) error {
 	v, err := look(cmd, desk)
 	if err != nil {
 		return err
 	}
+	consult(v)
 	p, err := reflector.NewPreview(v.World, v.Goal.Migrate(v.World, mode))
 	if err != nil {
 		return refuse("the configuration in the goal: %w", err)
@@ -372,7 +410,7 @@ gates. Once the goal is reached there is nothing to abort: "migrate" goes the ot
 			case g.From == g.Mode:
 				return refuse("the cluster has had no reflectors: there is nothing to abort")
 			}
-			g.Undo, g.Paused, g.Since = "a person aborted it", false, time.Now()
+			g.Undo, g.Paused, g.Since = reflector.Aborted, false, time.Now()
 			return nil
 		})
 	})

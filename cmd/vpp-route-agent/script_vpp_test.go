@@ -63,6 +63,7 @@ var vppCommand = verbs(map[string]command{
 	"link":      vppLink,
 	"addresses": vppAddresses,
 	"links":     vppLinks,
+	"tunnels":   vppTunnels,
 })
 
 // vpp start: an empty VPP; after vpp kill its next generation, which is empty.
@@ -141,6 +142,19 @@ func vppLinks(sc *script, args []string) (string, error) {
 		rows = append(rows, ourTag.ReplaceAllString(name, "made "))
 	}
 	slices.Sort(rows)
+	return sc.compare(rows, args[0])
+}
+
+// vpp tunnels FILE INTERFACE: the nodes to which an interface of ours leads.
+func vppTunnels(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp tunnels FILE INTERFACE")
+	}
+	var rows []string
+	for _, a := range v.server.Endpoints(args[1]) {
+		rows = append(rows, a.String())
+	}
 	return sc.compare(rows, args[0])
 }
 

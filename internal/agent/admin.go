@@ -9,16 +9,18 @@ import (
 )
 
 // AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
-// /v1/match?address=A, /v1/external?key=K, /v1/external/history and /v1/routes?prefix=P; POST
-// /v1/audit, /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
+// /v1/tunnels, /v1/match?address=A, /v1/external?key=K, /v1/external/history and
+// /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE
+// and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
-		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
-		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },
-		"GET /v1/match":  a.serveMatch,
-		"POST /v1/audit": func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+		"GET /v1/status":  func(*http.Request) (any, error) { return a.Status(), nil },
+		"GET /v1/plan":    func(*http.Request) (any, error) { return a.currentPlan() },
+		"GET /v1/tunnels": func(*http.Request) (any, error) { return a.Tunnels(), nil },
+		"GET /v1/match":   a.serveMatch,
+		"POST /v1/audit":  func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
 
 		"GET /v1/external":         a.serveExternal,
 		"GET /v1/external/history": a.serveExternalHistory,
@@ -81,6 +83,10 @@ func (a *Agent) releaseGuard() ([]GuardStatus, error) {
 	}
 	held := a.Status().FIB.Guard
 	a.cfg.FIB.ReleaseGuard()
+	a.mu.Lock()
+	a.believe = true
+	a.mu.Unlock()
+	a.wakeUp()
 	return held, nil
 }
 

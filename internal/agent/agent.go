@@ -116,6 +116,7 @@ type Agent struct {
 	absence        absence
 	arrivals       arrivals
 	formerPeers    formerPeers
+	lost           lostNodes
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects
@@ -132,6 +133,7 @@ type Agent struct {
 	mu       sync.Mutex
 	shown    state     // as Run published it last
 	settings *Settings // asked for by Set, and not yet taken
+	believe  bool      // the datastore's list: an operator has found it right
 	drain    drain
 	traffic  traffic
 }
@@ -152,6 +154,8 @@ type state struct {
 	inputs         inputs
 	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
+	lostNodes      *GuardStatus
+	nodeMTU        uint16 // Facts.NodeMTU
 }
 
 // New returns an Agent that does nothing until Run.
@@ -367,6 +371,10 @@ func (a *Agent) unusable() (n int) {
 func (a *Agent) stepSweep(now time.Time, d deferral) {
 	if a.cfg.FIB == nil || a.sweepWaits == "" {
 		return
+	}
+	if a.plan.Encapsulation != nil && !a.plannedWith.InterfacesRead {
+		a.sweepWaits = "waiting for the interfaces of the data plane"
+		return // tunnels are not known to be wanted before
 	}
 	d.unusable = a.unusable()
 	if d.unusable == 0 && a.cfg.EtcdRoutes != nil && !a.wanted.Sources[route.Etcd].Complete {

@@ -176,14 +176,13 @@ func (s *speaker) Changed() <-chan struct{} { return s.changed }
 
 // dataplane holds routes and answers after delay.
 type dataplane struct {
-	fib.Dataplane // no objects
-
 	history *history
 	facts   chan route.Facts
 	delay   time.Duration
 
-	mu     sync.Mutex
-	routes map[route.Key]route.Route
+	mu      sync.Mutex
+	routes  map[route.Key]route.Route
+	objects map[route.ObjectKey]route.Object
 }
 
 func (d *dataplane) Routes(context.Context) ([]route.Route, error) {
@@ -235,6 +234,28 @@ func (d *dataplane) Apply(ctx context.Context, ops []route.Op, done func(int, er
 
 func (d *dataplane) Facts() <-chan route.Facts { return d.facts }
 
+func (d *dataplane) Object(_ context.Context, k route.ObjectKey) (route.Object, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.objects[k], nil
+}
+
+func (d *dataplane) PutObject(_ context.Context, o route.Object) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects[o.Key()] = o
+	d.history.add("put %s", o.Key())
+	return nil
+}
+
+func (d *dataplane) DeleteObject(_ context.Context, k route.ObjectKey) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.objects, k)
+	d.history.add("delete %s", k)
+	return nil
+}
+
 type datastoreStub chan *calico.Snapshot
 
 func (d datastoreStub) Snapshots() <-chan *calico.Snapshot { return d }
@@ -266,7 +287,8 @@ func inBubble(t *testing.T, f func(t *testing.T, n *node), options ...func(*Conf
 			history: h, snapshots: make(datastoreStub, 1),
 			speaker: &speaker{history: h, changed: make(chan struct{}, 1)},
 			dataplane: &dataplane{history: h, facts: make(chan route.Facts, 1),
-				delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{}},
+				delay: 10 * time.Millisecond, routes: map[route.Key]route.Route{},
+				objects: map[route.ObjectKey]route.Object{}},
 		}
 		n.start(t, "", options...)
 		f(t, n)

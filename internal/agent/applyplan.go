@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -35,6 +36,13 @@ func (a *Agent) facts(now time.Time) Facts {
 	f.Adopted, f.Restarting = a.plannedWith.Adopted, a.plannedWith.Restarting
 	if a.sessions.configured.IsZero() {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
+	}
+	f.HeldNodes = a.heldNodes(now)
+	f.InterfacesRead, f.NodeMTU = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTU
+	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
+		a.state.nodeMTU = mtuOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
+		// Tunnels stay as they are while the address is away.
+		f.InterfacesRead, f.NodeMTU = true, cmp.Or(a.state.nodeMTU, f.NodeMTU)
 	}
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {
@@ -78,7 +86,7 @@ func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 // is made with it as it was: it may be on its way back, and everything else still changes.
 func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
 	if a.noBGP {
-		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, f)
+		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	} else {
 		p = PlanFor(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"vpp-route-agent/bgp"
@@ -36,7 +37,14 @@ func (a *Agent) setOwnRoutes() {
 		w.Received = a.received
 		w.Own, w.Peers, w.Services = p.OwnAddresses, p.PeerAddresses, p.BGP.NotProgrammed
 		w.Normal4, w.Normal6 = p.BGP.Policies.Normal4, p.BGP.Policies.Normal6
-		setSource(w, route.Own, fib.Source{Routes: p.Own, List: a.snapshot.Lists})
+		own := fib.Source{Routes: p.Own, Objects: p.Tunnels, List: a.snapshot.Lists}
+		if was := w.Sources[route.Own].Objects; slices.Equal(was, own.Objects) {
+			own.Objects = was // the same slice costs nothing
+		}
+		if !reflect.DeepEqual(w.Encapsulation, p.Encapsulation) {
+			w.Encapsulation = p.Encapsulation
+		}
+		setSource(w, route.Own, own)
 	})
 }
 

@@ -227,6 +227,14 @@ func collectFIB(s FIBStatus, gauge, counter func(name, help string, labels ...st
 		"prefix hides.", func(c RouteCounts) int { return c.Shadowed })
 	routes("fib_routes_drifted", "Acknowledged routes that were found missing or different and "+
 		"are not repaired.", func(c RouteCounts) int { return c.Drifted })
+	var tunnels TunnelCounts
+	if s.Tunnels != nil {
+		tunnels = *s.Tunnels
+	}
+	gauge("fib_tunnels_desired", "Nodes to which there should be a tunnel.")(
+		float64(tunnels.Desired))
+	gauge("fib_tunnels_programmed", "Nodes to which the data plane has acknowledged a tunnel.")(
+		float64(tunnels.Programmed))
 	guard := gauge("fib_guard_held", "Deletions that the mass-delete guard holds.", "origin")
 	for origin, n := range guarded(s) {
 		guard(float64(n), origin)

@@ -28,6 +28,10 @@ type Plan struct {
 	Deferred []netip.Prefix
 	// OwnAddresses and PeerAddresses are what no learned route may capture.
 	OwnAddresses, PeerAddresses []netip.Addr
+	// Encapsulation says how packets to other nodes leave; nil: all of them plain. Tunnels are what
+	// it needs in the data plane.
+	Encapsulation *route.Encapsulation
+	Tunnels       []route.Object
 }
 
 // Facts is what Plan must know besides the datastore.
@@ -55,6 +59,13 @@ type Facts struct {
 	Adopted bool
 	// Restarting: the data plane kept routes of an earlier run when the agent started.
 	Restarting bool
+	// InterfacesRead: those of the data plane have been. Tunnels wait for it: they would be made
+	// anew as soon as NodeMTU is known.
+	InterfacesRead bool
+	// NodeMTU is that of the interface with this node's IPv4 address; 0: there was none.
+	NodeMTU uint16
+	// HeldNodes keep their tunnels, though the datastore lacks them.
+	HeldNodes map[netip.Addr]string
 }
 
 // PlanFor computes the plan. It reads no clock, no environment and no channel.
@@ -88,7 +99,26 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	for _, peer := range p.BGP.Peers {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
 	}
+	p.encapsulate(self, c, o, f)
 	return p
+}
+
+// encapsulate returns the problems that BGP's plan names, too.
+func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
+	f Facts) []calico.Problem {
+	e, problems := ipam.Encapsulation(self, o.Tunnels, c)
+	if e.Encapsulates() {
+		for a, name := range f.HeldNodes {
+			if _, there := e.Nodes[a]; !there {
+				e.Nodes[a] = name
+			}
+		}
+		p.Encapsulation = e
+		if f.InterfacesRead {
+			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTU)
+		}
+	}
+	return problems
 }
 
 // options are o with what depends on facts.
@@ -98,10 +128,12 @@ func (f Facts) options(o bgp.Options) bgp.Options {
 }
 
 // PlanWithoutBGP is PlanFor for a node without BGP, whose cluster need not register its nodes.
-func PlanWithoutBGP(self string, c *calico.Snapshot, f Facts) Plan {
+func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	blocks, _ := ipam.OwnBlocks(self, c)
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
-	return Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
+	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
+	p.BGP.Problems = p.encapsulate(self, c, o, f)
+	return p
 }
 
 // withhold takes all announcements out of p.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
@@ -23,7 +24,7 @@ func withRemote() *calico.Snapshot {
 func TestPlanWithoutBGP(t *testing.T) {
 	c := withRemote()
 	delete(c.Nodes, "a") // nobody registers it, and nothing waits for that
-	p := PlanWithoutBGP("a", c, Facts{})
+	p := PlanWithoutBGP("a", c, bgp.Options{}, Facts{})
 	if p.BGP.Waiting != "" || len(p.BGP.Peers)+len(p.BGP.Announcements)+len(p.OwnAddresses) != 0 {
 		t.Errorf("plan %+v", p)
 	}
@@ -41,8 +42,8 @@ func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 		Owner: calico.Owner{Host: "a"}}
 	c.Blocks[pfx("10.1.8.1/32")] = calico.Block{CIDR: pfx("10.1.8.1/32"),
 		Owner: calico.Owner{Host: "a"}}
-	if p := PlanWithoutBGP("a", c, Facts{}); fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 "+
-		"drop]" {
+	p := PlanWithoutBGP("a", c, bgp.Options{}, Facts{})
+	if fmt.Sprint(p.Own) != "[10.1.0.0/26 drop 10.1.7.0/26 drop]" {
 		t.Errorf("own routes %v", p.Own)
 	}
 }

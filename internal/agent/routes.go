@@ -37,6 +37,8 @@ type PathStatus struct {
 	// packet is.
 	Table  *uint32 `json:"table,omitempty"`
 	Weight uint8   `json:"weight"`
+	// Encapsulation is how packets leave to NextHop, a node; absent if plain.
+	Encapsulation *route.Encap `json:"encapsulation,omitempty"`
 }
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
@@ -113,6 +115,9 @@ func pathStatus(p route.Path, table uint32) PathStatus {
 	s := PathStatus{Interface: p.Interface, Weight: p.Weight}
 	if p.NextHop.IsValid() && !p.IsLookup() {
 		s.NextHop = p.NextHop.String()
+	}
+	if outer, ok := route.EndpointBehind(p.NextHop); ok && p.Interface == route.IPIP.Interface() {
+		s.NextHop, s.Encapsulation = outer.String(), new(route.IPIP)
 	}
 	if p.Interface == "" && p.Table != table {
 		s.Table = &p.Table

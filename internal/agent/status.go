@@ -160,6 +160,8 @@ type FIBStatus struct {
 
 	Drift DriftStatus   `json:"drift"`
 	Guard []GuardStatus `json:"guard"`
+	// Tunnels is absent where no pool encapsulates.
+	Tunnels *TunnelCounts `json:"tunnels,omitempty"`
 
 	OpsPut     uint64 `json:"opsPut"`
 	OpsDeleted uint64 `json:"opsDeleted"`
@@ -216,7 +218,7 @@ type DriftStatus struct {
 
 // GuardStatus describes deletions that the mass-delete guard holds.
 type GuardStatus struct {
-	Origin   string    `json:"origin"`
+	Origin   string    `json:"origin"` // of routes; "tunnel": to nodes
 	Held     int       `json:"held"`
 	Since    time.Time `json:"since"`
 	Releases time.Time `json:"releases"`
@@ -291,6 +293,10 @@ func (a *Agent) Status() Status {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)
 		if at := a.dataplaneStats().LastContact; !at.IsZero() {
 			s.FIB.LastContact = &at
+		}
+		s.FIB.Tunnels = countTunnels(a.Tunnels(), now.tunnelProblem())
+		if now.lostNodes != nil {
+			s.FIB.Guard = append(s.FIB.Guard, *now.lostNodes)
 		}
 		s.Conditions = append(s.Conditions,
 			dataplaneCondition(s.FIB, unreachablePeer(now.plan.BGP.Peers, s, a.cfg.FIB)),

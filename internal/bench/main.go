@@ -41,6 +41,7 @@ var benchmarks = []struct {
 }{
 	{"program", inLab("program", needs{heap: "1G"}, program)},
 	{"external", inLab("external", needs{heap: "1G"}, externalCalls)},
+	{"tunnels", inLab("tunnels", needs{heap: "1G"}, tunnels)},
 	{"cli", inLab("cli", needs{heap: "1G"}, vppCommandLine)},
 	{"replace", inLab("replace", needs{heap: "1G"}, replaceNextHop)},
 	{"end-to-end", inLab("e2e", needs{nodes: 1, heap: "1G"}, endToEnd)},
@@ -49,7 +50,9 @@ var benchmarks = []struct {
 	{"equal", equalSets},
 	{"kernel", inLab("kernel", needs{nodes: 1}, birdAndKernel)},
 	{"mesh", inLab("mesh", needs{nodes: 1000, short: 300, heap: "512M"}, mesh)},
-	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, reflector)},
+	{"reflector", inLab("reflector", needs{nodes: 1000, short: 100}, routeReflector)},
+	{"question", inLab("question", needs{nodes: 1000, short: 300}, question(13))},
+	{"question-large", inLab("qlarge", needs{nodes: 5000, short: 300}, question(100))},
 	{"restart", restart},
 	{"etcd-load", readLoad},
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/fib_types"
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_types"
@@ -23,7 +24,8 @@ type raw struct {
 	in    *bufio.Reader
 	put   []byte // a whole frame; address and context are filled in
 	del   []byte
-	reply uint16
+	index uint32            // of this client
+	ids   map[string]uint16 // of messages
 }
 
 const (
@@ -63,36 +65,32 @@ func (r *raw) greet(link uint32, next netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	var id uint16
-	for n, name := range names {
-		switch name {
-		case "ip_route_add_del_v2":
-			id = n
-		case routeReply:
-			r.reply = n
-		}
+	r.ids = make(map[string]uint16, len(names))
+	for id, name := range names {
+		r.ids[name] = id
 	}
-	index := binary.BigEndian.Uint32(m[14:])
+	r.index = binary.BigEndian.Uint32(m[14:])
 	path := fib_types.FibPath{SwIfIndex: link, Weight: 1}
 	path.Nh.Address = ip_types.AddressUnionIP4(next.As4())
-	r.put, err = template(id, index, &ip.IPRouteAddDelV2{IsAdd: true, Route: ip.IPRouteV2{
+	r.put, err = r.encode(&ip.IPRouteAddDelV2{IsAdd: true, Route: ip.IPRouteV2{
 		Prefix: ip_types.Prefix{Len: 32}, Paths: []fib_types.FibPath{path},
 	}})
 	if err != nil {
 		return err
 	}
-	r.del, err = template(id, index, &ip.IPRouteAddDelV2{
+	r.del, err = r.encode(&ip.IPRouteAddDelV2{
 		Route: ip.IPRouteV2{Prefix: ip_types.Prefix{Len: 32}},
 	})
 	return err
 }
 
-func template(id uint16, index uint32, m *ip.IPRouteAddDelV2) ([]byte, error) {
-	b, err := codec.EncodeMsg(m, id)
+// encode returns the frame of a message, but for its context.
+func (r *raw) encode(m api.Message) ([]byte, error) {
+	b, err := codec.EncodeMsg(m, r.ids[m.GetMessageName()])
 	if err != nil {
 		return nil, err
 	}
-	binary.BigEndian.PutUint32(b[2:], index)
+	binary.BigEndian.PutUint32(b[2:], r.index)
 	return frame(b), nil
 }
 
@@ -116,45 +114,63 @@ func (r *raw) read() ([]byte, error) {
 // program puts or deletes /32s and returns how long it took until the last was answered.
 func (r *raw) program(prefixes []netip.Prefix, request []byte) (time.Duration, error) {
 	began := time.Now()
+	err := r.exchange(len(prefixes), routeAnswer, func(out []byte, i int) []byte {
+		at := len(out)
+		out = append(out, request...)
+		a := prefixes[i].Addr().As4()
+		copy(out[at+requestAddress:], a[:])
+		return out
+	})
+	return time.Since(began), err
+}
+
+// exchange writes n frames, which add appends without their contexts, and reads an answer to each.
+func (r *raw) exchange(n int, answer answer, add func(out []byte, i int) []byte) error {
 	room := make(chan int, rawWindow) // replies that were read
 	failed := make(chan error, 1)
 	go func() {
-		failed <- r.replies(len(prefixes), room)
+		failed <- r.replies(n, answer, room)
 		close(room)
 	}()
 	var out []byte
 	inFlight := 0
-	for i, p := range prefixes {
+	for i := range n {
 		at := len(out)
-		out = append(out, request...)
-		a := p.Addr().As4()
-		copy(out[at+requestAddress:], a[:])
+		out = add(out, i)
 		binary.BigEndian.PutUint32(out[at+requestContext:], uint32(i))
 		inFlight++
-		if inFlight%rawGather != 0 && i < len(prefixes)-1 {
+		if inFlight%rawGather != 0 && i < n-1 {
 			continue
 		}
 		for inFlight > rawWindow-rawGather {
 			n, ok := <-room
 			if !ok {
-				return 0, <-failed
+				return <-failed
 			}
 			inFlight -= n
 		}
 		if _, err := r.conn.Write(out); err != nil {
-			return 0, err
+			return err
 		}
 		out = out[:0]
 	}
 	for range room {
 	}
-	return time.Since(began), <-failed
+	return <-failed
 }
+
+// answer is the reply to a request: its name, and its length after id, context and return value.
+type answer struct {
+	name string
+	more int
+}
+
+var routeAnswer = answer{routeReply, 4} // statistics index
 
 // replies reads n replies, which come in order, and reports all that came with one read of the
 // socket at once.
-func (r *raw) replies(n int, room chan<- int) error {
-	const size = apiHeader + 2 + 4 + 4 + 4 // id, context, return value, statistics index
+func (r *raw) replies(n int, answer answer, room chan<- int) error {
+	size, reply := apiHeader+2+4+4+answer.more, r.ids[answer.name]
 	for seen := 0; seen < n; {
 		if _, err := r.in.Peek(size); err != nil {
 			return err
@@ -167,7 +183,7 @@ func (r *raw) replies(n int, room chan<- int) error {
 		wrong := error(nil)
 		used := eachMessage(b, func(id uint16, m []byte) {
 			context, retval := binary.BigEndian.Uint32(m[2:]), int32(binary.BigEndian.Uint32(m[6:]))
-			if id != r.reply || context != uint32(seen) || retval != 0 {
+			if id != reply || context != uint32(seen) || retval != 0 {
 				wrong = fmt.Errorf("raw writer: reply %d: message %d, context %d, error %d",
 					seen, id, context, retval)
 			}

@@ -20,10 +20,10 @@ const routesPerClient = 10
 
 const clusterID = "10.255.255.1"
 
-// reflector has the clients of a route reflector announce their routes, and takes the reflector's
-// processor time until every client has the routes of all others: of the agent, of BIRD 2,
-// and of GoBGP as released.
-func reflector(l *lab) error {
+// routeReflector has the clients of a route reflector announce their routes, and takes its
+// processor time until every client has the routes of all others: of the agent, of BIRD 2, and of
+// GoBGP as released.
+func routeReflector(l *lab) error {
 	b, clients := l.b, l.nodes
 	us := testcluster.ReflectorNode("node", clusterID,
 		fmt.Sprintf("ipv4Address: %s/16", nodeAddress))

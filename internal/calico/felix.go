@@ -23,6 +23,7 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 			all.IPv6ElevatedRoutePriority),
 		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime,
 			all.LiveMigrationRouteConvergenceTime),
+		IPIPMTU: cmp.Or(own.IPIPMTU, all.IPIPMTU),
 	}
 }
 
@@ -34,6 +35,7 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		IPv4ElevatedRoutePriority         int      `json:"ipv4ElevatedRoutePriority"`
 		IPv6ElevatedRoutePriority         int      `json:"ipv6ElevatedRoutePriority"`
 		LiveMigrationRouteConvergenceTime duration `json:"liveMigrationRouteConvergenceTime"`
+		IPIPMTU                           int      `json:"ipipMTU"`
 	}
 	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return FelixConfiguration{}, err
@@ -45,5 +47,6 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		IPv4ElevatedRoutePriority:         spec.IPv4ElevatedRoutePriority,
 		IPv6ElevatedRoutePriority:         spec.IPv6ElevatedRoutePriority,
 		LiveMigrationRouteConvergenceTime: time.Duration(spec.LiveMigrationRouteConvergenceTime),
+		IPIPMTU:                           spec.IPIPMTU,
 	}, nil
 }

@@ -10,8 +10,8 @@ import (
 
 // Needs says which keys a node reads. The zero value is that of a node with BGP.
 type Needs struct {
-	// NoBGP omits what only BGP needs: its resources, pools, and workload endpoints, which are most
-	// of a cluster's changes.
+	// NoBGP omits what only BGP needs: its resources, and workload endpoints, which are most of a
+	// cluster's changes.
 	NoBGP bool
 	// Hosts is the prefix, with a final slash, under which hosts publish their addresses (PeerIP);
 	// "": they are not read, and only blocks that concern this node are, unless NoBGP.
@@ -67,6 +67,8 @@ func (n Needs) Ranges(node string) []Range {
 	all := []Range{
 		under(resourcePath + KindNode.plural() + "/"),
 		under(resourcePath + KindClusterInformation.plural() + "/"),
+		under(resourcePath + KindIPPool.plural() + "/"),
+		under(resourcePath + KindFelixConfiguration.plural() + "/"),
 		under(hostPath + node + "/"), // the slash matters: edge-1 is not edge-10
 	}
 	if n.AllBlocks() {
@@ -81,8 +83,6 @@ func (n Needs) Ranges(node string) []Range {
 			// bgpconfigurations, bgpfilters and bgppeers: operators change them together, so one
 			// range keeps their order
 			under(resourcePath+"bgp"),
-			under(resourcePath+KindIPPool.plural()+"/"),
-			under(resourcePath+KindFelixConfiguration.plural()+"/"),
 			Range{Prefix: resourcePath + KindWorkloadEndpoint.plural() + "/",
 				Names: workloadPrefix(node)},
 			under(resourcePath+KindLiveMigration.plural()+"/"),

@@ -214,6 +214,8 @@ type FelixConfiguration struct {
 	IPv4ElevatedRoutePriority, IPv6ElevatedRoutePriority int
 	// LiveMigrationRouteConvergenceTime is how long routes stay elevated after a migration.
 	LiveMigrationRouteConvergenceTime time.Duration
+	// IPIPMTU is of packets that leave by IPIP, in bytes; 0: what fits into the uplink.
+	IPIPMTU int
 }
 
 // SecretKeyRef names a password. Calico's resource has no namespace.

@@ -111,6 +111,7 @@ const (
 	// an interface may be connected with others
 	CrossConnects Feature = "cross-connects"
 	Preference    Feature = "path preference" // paths that stand by
+	Tunnels       Feature = "tunnels"         // to other nodes, that we make
 	// an interface may go down and come back under a route
 	Links Feature = "routes over dead links"
 	// where another's route stands before ours, ours cannot be seen

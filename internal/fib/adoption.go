@@ -64,6 +64,7 @@ func (s *syncer) begin(identity string) {
 	clear(s.drifts)
 	clear(s.shadows)
 	clear(s.extras)
+	s.forgetLeads()
 	for _, e := range slices.Backward(slices.Clone(s.all)) {
 		e.actual = 0
 		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed | isStale)
@@ -121,6 +122,7 @@ func (s *syncer) adopt(a adoption) {
 	if a.how == "journal" {
 		s.verify()
 	}
+	s.objects.bulk.due, s.objects.bulk.next = a.how != "journal", s.now.Add(listFirst)
 	s.objectsAdopted()
 	s.settleAll()
 }
@@ -135,7 +137,10 @@ func (s *syncer) known(e *entry) {
 	if e.isObject() {
 		return
 	}
-	if s.adoptedLeft--; s.adoptedLeft > 0 || s.suspect == nil {
+	if s.adoptedLeft--; s.adoptedLeft == 0 && s.objects.endpoints.on {
+		defer s.settleLeaving()
+	}
+	if s.adoptedLeft > 0 || s.suspect == nil {
 		return
 	}
 	anew := s.anew

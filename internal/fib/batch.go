@@ -235,7 +235,7 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 // takeObject adds to b what its next op does.
 func (s *syncer) takeObject(b *batch, e *entry, what need) {
 	o := s.objectOf(e)
-	o.writes++
+	s.voidLookUp(o)
 	op := objectOp{key: o.key, before: s.record(e)}
 	if what == needPut {
 		op.want = e.want.object
@@ -297,6 +297,7 @@ func (s *syncer) finish(b *batch) {
 		}
 		switch err := b.errs[i]; {
 		case !b.done[i]:
+			s.leads(e, b.ops[i].Route.Paths, true)
 			e.set(isUnsure)
 			if e.actual == 0 {
 				// the better guess: if something is there, it is this
@@ -311,6 +312,7 @@ func (s *syncer) finish(b *batch) {
 				s.externalChanged = true
 			}
 			e.owner = b.sources[i]
+			s.leads(e, b.ops[i].Route.Paths, false)
 			s.acknowledged(e, b.digests[i], b.epoch)
 		}
 		s.settle(e)

@@ -60,3 +60,15 @@ type Overseer interface {
 	// route.HiddenError.
 	Hidden(ctx context.Context, routes []route.Route) (map[route.Key]string, error)
 }
+
+// Bulk is what a Dataplane provides besides that has kinds of objects of which there may be
+// thousands (route.ObjectKind.IsMany). All that lie on interfaces with our mark are ours, so they
+// are listed instead of looked up one by one, and changed many at a time.
+type Bulk interface {
+	// Objects lists those of a kind that are ours.
+	Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error)
+
+	// ApplyObjects carries out ops and calls done once for each, in any order, with what PutObject
+	// or DeleteObject would return. Like them it is not called while Apply runs.
+	ApplyObjects(ctx context.Context, ops []route.ObjectOp, done func(i int, err error))
+}

@@ -76,6 +76,10 @@ type spot struct {
 	want   *forward
 	writes uint64
 
+	// instead of all that, with generation and writes: which of the listed objects are there
+	listing bool
+	list    []route.Object
+
 	found       route.Route
 	ok          bool
 	foundObject route.Object
@@ -116,7 +120,9 @@ func (e *Engine) check(ctx context.Context, questions <-chan spot, answers chan<
 			return
 		case s := <-questions:
 			began := time.Now()
-			if s.object != nil {
+			if s.listing {
+				s.list, s.err = e.list(ctx)
+			} else if s.object != nil {
 				s.foundObject, s.err = e.lookUpObject(ctx, s.object.key)
 			} else {
 				s.found, s.ok, s.err = e.lookUp(ctx, s.key)
@@ -138,6 +144,12 @@ func (e *Engine) checked(s spot) {
 	defer e.mu.Unlock()
 	e.checking = false
 	e.table.now = time.Now()
+	if s.listing {
+		if lost := e.sync.listed(s); lost > 0 {
+			e.log.Warn("objects of ours were changed by another program", "objects", lost)
+		}
+		return
+	}
 	if s.object != nil {
 		if e.sync.lookedUp(s) {
 			e.log.Warn("an object of ours was changed by another program", "object",

@@ -122,6 +122,7 @@ func New(c Config) *Engine {
 	e.selection = newSelection(t, e.sync, e.hops, c.Distances)
 	e.sources = newSources(t, e.selection)
 	e.sync.leadsOver, e.sync.written = e.selection.leadsOver, e.hops.askInside
+	_, e.sync.objects.bulk.provided = c.Dataplane.(Bulk)
 	e.sync.watched, e.sync.limits = sourceID(route.Own), c.Attempts
 	e.tune(c.Tuning)
 	return e
@@ -134,6 +135,13 @@ func (e *Engine) Tune(to Tuning) {
 	e.tune(to)
 	e.mu.Unlock()
 	e.inbox.nudge()
+}
+
+// Suspicious reports whether a new list that lacks gone of all items is rather broken than true.
+func (e *Engine) Suspicious(gone, all int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sources.suspicious(gone, all)
 }
 
 func (e *Engine) tune(to Tuning) {
@@ -265,6 +273,7 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 func (e *Engine) setWanted(to Wanted) {
 	e.selection.protect(to.Own, to.Peers)
 	e.selection.keepOut(to.Services)
+	e.selection.setEncapsulation(to.Encapsulation)
 	e.selection.setNormal([2]uint32{to.Normal4, to.Normal6})
 	if !slices.Equal(to.Follow, e.wanted.Follow) || (to.Follow == nil) != (e.wanted.Follow == nil) {
 		e.selection.follow(to.Follow)
@@ -366,6 +375,13 @@ func (e *Engine) nextCheck() (*spot, time.Time) {
 	if o != nil {
 		return &spot{
 			object: o, want: o.want, writes: o.writes, generation: s.generation,
+		}, time.Time{}
+	}
+	list, due := s.nextListing()
+	dueObject = sooner(dueObject, due)
+	if list {
+		return &spot{
+			listing: true, writes: s.objects.bulk.writes, generation: s.generation,
 		}, time.Time{}
 	}
 	entry, due := s.nextSpot()

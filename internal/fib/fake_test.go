@@ -52,6 +52,8 @@ type fake struct {
 	refuseObject map[route.ObjectKey]error
 	lostObjects  bool     // what is refused happens all the same
 	objectOps    []string // all that were carried out
+	objectLists  int
+	bulks        int // calls of ApplyObjects
 
 	ops     []route.Op // all that were carried out
 	lists   int

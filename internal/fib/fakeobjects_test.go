@@ -134,6 +134,9 @@ func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {
 		if t, tableErr := route.TableOf(k); tableErr == nil && len(d.inTable(t.TableID)) > 0 {
 			panic(fmt.Sprintf("%v goes before its routes", k))
 		}
+		if id, ok := endpointOf(k); ok {
+			d.mustNotLead(id)
+		}
 		maps.DeleteFunc(d.objects, func(o route.ObjectKey, _ route.Object) bool {
 			return k == o || k.TakesAlong(o)
 		})
@@ -224,4 +227,46 @@ func (r *running) objectStates() (out []string) {
 
 func on(name, address string) route.Address {
 	return route.Address{Interface: name, Address: pfx(address)}
+}
+
+// mustNotLead panics if a route of ours leads through an endpoint.
+func (d *fake) mustNotLead(id endpointID) {
+	for _, r := range d.ours {
+		if slices.Contains(endpointsOf(r.Paths), id) {
+			panic(fmt.Sprintf("%v goes before %v", id, r))
+		}
+	}
+}
+
+// Objects implements Bulk.
+func (d *fake) Objects(_ context.Context, kind route.ObjectKind) (all []route.Object, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objectLists++
+	if d.now.Identity == "" {
+		return nil, errGone
+	}
+	for k, o := range d.objects {
+		if k.Kind == kind {
+			all = append(all, o)
+		}
+	}
+	return all, d.lookupErr
+}
+
+func (d *fake) listings() (n int) {
+	d.state(func() { n = d.objectLists })
+	return n
+}
+
+// ApplyObjects implements Bulk.
+func (d *fake) ApplyObjects(ctx context.Context, ops []route.ObjectOp, done func(int, error)) {
+	d.state(func() { d.bulks++ })
+	for i, op := range ops {
+		if op.Put != nil {
+			done(i, d.PutObject(ctx, op.Put))
+		} else {
+			done(i, d.DeleteObject(ctx, op.Key))
+		}
+	}
 }

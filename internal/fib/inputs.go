@@ -39,6 +39,9 @@ type Wanted struct {
 	// Services are the ranges where no BGP route is programmed: service addresses, which kube-proxy
 	// or its like has on every node.
 	Services []netip.Prefix
+	// Encapsulation says how packets leave by the pools; nil: plain. It is another value whenever
+	// it says something else.
+	Encapsulation *route.Encapsulation
 	// Normal4 and Normal6 are the LOCAL_PREF of routes that are not elevated (Calico: 2147483647
 	// less the normal route priority); 0: not known, and none is elevated.
 	Normal4, Normal6 uint32

@@ -36,7 +36,7 @@ type object struct {
 	writes  uint64            // ops cut: look-ups from before them are void
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
-	// waiting are routes that are not put before this table is there.
+	// waiting are routes that are not put before this table or endpoint is there.
 	waiting map[*entry]struct{}
 }
 
@@ -51,8 +51,10 @@ type objects struct {
 	written bool
 	settled time.Time
 
-	tables  map[route.TableID]*object // those that are wanted
-	awaited map[*entry]*object        // the table that a route waits for: it is in waiting there
+	tables    map[route.TableID]*object // those that are wanted
+	endpoints endpoints
+	bulk      bulk
+	awaited   map[*entry]*object // what a route waits for: it is in waiting there
 
 	puts    queue[*entry]
 	deletes queue[deletion]
@@ -63,7 +65,8 @@ type objects struct {
 	soon    []*object // to be looked up at once
 	looking bool      // one of them is being looked up
 	held    bool      // a deletion waits until all of them were
-	turn    []*object // the rotation: those that are wanted
+	turn    []*object // the rotation: those that are wanted, but for listed
+	listed  []*object // those that are wanted and are not looked up
 	cursor  int       // in turn
 	next    time.Time // look-up of the rotation
 }
@@ -81,7 +84,8 @@ func newObjects() objects {
 	return objects{
 		byKey: make(map[route.ObjectKey]*object), byEntry: make(map[*entry]*object),
 		leaving: make(map[*object]struct{}), awaited: make(map[*entry]*object),
-		needers: make(map[route.ObjectKey]map[*object]struct{}),
+		needers:   make(map[route.ObjectKey]map[*object]struct{}),
+		endpoints: newEndpoints(),
 	}
 }
 
@@ -101,6 +105,12 @@ func (s *syncer) object(k route.ObjectKey) *object {
 	if o == nil {
 		o = &object{entry: &entry{packed: packedKey{flags: keyObject}}, key: k}
 		s.objects.byKey[k], s.objects.byEntry[o.entry] = o, o
+		if id, ok := endpointOf(k); ok {
+			s.objects.endpoints.on, s.objects.endpoints.byID[id] = true, o
+		}
+		if s.isListed(k) {
+			s.objects.bulk.known++
+		}
 	}
 	return o
 }
@@ -110,6 +120,12 @@ func (s *syncer) forgetObject(e *entry) {
 	s.setNeeds(o, nil)
 	delete(s.objects.byEntry, e)
 	delete(s.objects.byKey, o.key)
+	if id, ok := endpointOf(o.key); ok {
+		delete(s.objects.endpoints.byID, id)
+	}
+	if s.isListed(o.key) {
+		s.objects.bulk.known--
+	}
 	delete(s.objects.leaving, o)
 	e.set(isGone)
 }
@@ -118,7 +134,8 @@ func (s *syncer) forgetObject(e *entry) {
 func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	wanted := make(map[route.ObjectKey]bool)
 	before := s.objects.tables
-	s.objects.turn, s.objects.tables = nil, make(map[route.TableID]*object)
+	s.objects.turn, s.objects.listed = nil, nil
+	s.objects.tables = make(map[route.TableID]*object)
 	for i, source := range sources {
 		for _, w := range source.Objects {
 			k := w.Key()
@@ -127,7 +144,11 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			}
 			wanted[k] = true
 			o := s.object(k)
-			s.objects.turn = append(s.objects.turn, o)
+			if s.isListed(k) {
+				s.objects.listed = append(s.objects.listed, o)
+			} else {
+				s.objects.turn = append(s.objects.turn, o)
+			}
 			s.setNeeds(o, w.Needs())
 			if t, ok := w.(route.Table); ok {
 				s.objects.tables[t.TableID] = o
@@ -165,13 +186,11 @@ func (s *syncer) setNeeds(o *object, needs []route.ObjectKey) {
 	o.needs = needs
 }
 
-// awaitsTable reports whether a table that e needs is not there yet, and has e settled when it is.
-// Nothing is known of a table that no source wants: the data plane may refuse the route.
-func (s *syncer) awaitsTable(e *entry) bool {
-	if len(s.objects.tables) == 0 {
-		return false
-	}
-	for _, o := range s.tablesOf(e) {
+// awaitsObject reports whether a table or an endpoint that e needs is not there yet, and has e
+// settled when it is. Nothing is known of one that no source wants: the data plane may refuse the
+// route.
+func (s *syncer) awaitsObject(e *entry) bool {
+	for _, o := range s.objectsFor(e) {
 		if s.stateOf(o.entry) == Programmed {
 			continue
 		}
@@ -185,8 +204,12 @@ func (s *syncer) awaitsTable(e *entry) bool {
 	return false
 }
 
-// tablesOf returns the tables that e is in or leads into, of those that are wanted.
-func (s *syncer) tablesOf(e *entry) (all []*object) {
+// objectsFor returns the tables that e is in or leads into, and the endpoints that it leads
+// through, of those that are wanted.
+func (s *syncer) objectsFor(e *entry) (all []*object) {
+	if all = s.endpointsFor(e); len(s.objects.tables) == 0 {
+		return all
+	}
 	id := e.packed.tableID()
 	if o := s.objects.tables[id]; o != nil {
 		all = append(all, o)
@@ -226,7 +249,7 @@ func (s *syncer) wantObject(o *object, f *forward, by sourceID, revision uint64)
 func (s *syncer) reconsider(o *object) {
 	delete(s.objects.leaving, o)
 	there := o.actual != 0 || o.is(isUnsure)
-	o.mark(isWaiting, o.want != nil && !there && !o.is(isForeign))
+	o.mark(isWaiting, o.want != nil && !there && !o.is(isForeign) && !s.isListed(o.key))
 	if o.want == nil && there {
 		s.objects.leaving[o] = struct{}{}
 	}
@@ -251,8 +274,10 @@ func (s *syncer) settleWaiting() time.Time {
 // settleObjects: objects wait for one another.
 func (s *syncer) settleObjects() {
 	s.objects.written, s.objects.settled = false, s.now
-	for _, o := range s.objects.turn {
-		s.settle(o.entry)
+	for _, all := range [...][]*object{s.objects.turn, s.objects.listed} {
+		for _, o := range all {
+			s.settle(o.entry)
+		}
 	}
 	s.settleLeaving()
 }
@@ -298,6 +323,9 @@ func (s *syncer) isNeeded(e *entry) bool {
 	if t, err := route.TableOf(o.key); err == nil && s.used[t.TableID] > 0 {
 		return true
 	}
+	if s.isLedThrough(o.key) {
+		return true
+	}
 	if len(s.objects.soon) > 0 || s.objects.looking {
 		s.objects.held = true
 		return true
@@ -338,10 +366,18 @@ func (s *syncer) resetObjects() {
 	}
 }
 
+// voidLookUp: what a look-up or a listing that is under way finds of o does not count.
+func (s *syncer) voidLookUp(o *object) {
+	o.writes++
+	if s.isListed(o.key) {
+		s.objects.bulk.writes++
+	}
+}
+
 // lose: o is not there any more, and if it comes back it is another's.
 func (s *syncer) lose(o *object) {
 	o.actual, o.problem = 0, nil
-	o.writes++ // voids a look-up that is under way
+	s.voidLookUp(o)
 	o.clear(isUnsure | isAdopted | isForeign)
 	s.reconsider(o)
 	s.settle(o.entry)
@@ -360,9 +396,14 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 		}
 		if o.want != nil {
 			delete(s.failures, o.entry)
-			s.objects.soon = append(s.objects.soon, o)
+			if !s.isListed(o.key) {
+				s.objects.soon = append(s.objects.soon, o)
+			}
 		}
 		s.settle(o.entry)
+	}
+	if len(changed) > 0 {
+		s.listSoon()
 	}
 }
 
@@ -532,7 +573,7 @@ func (s *syncer) tryDependants(b *batch) {
 		if o := s.objectOf(e); o != nil {
 			return slices.ContainsFunc(o.needs, func(k route.ObjectKey) bool { return put[k] })
 		}
-		return slices.ContainsFunc(s.tablesOf(e), func(o *object) bool { return put[o.key] })
+		return slices.ContainsFunc(s.objectsFor(e), func(o *object) bool { return put[o.key] })
 	})
 }
 
@@ -544,7 +585,7 @@ func (s *syncer) doubt(o *object) {
 		o.set(isUnsure)
 	default:
 		o.problem = nil
-		o.writes++ // voids a look-up that is under way
+		s.voidLookUp(o)
 		if o.is(isWaiting) {
 			s.objects.soon = append(s.objects.soon, o)
 		}
@@ -576,6 +617,10 @@ func (o objectOp) carryOut(ctx context.Context, d Dataplane) error {
 // applyObjects carries out the ops from first to last, which are about objects.
 func (e *Engine) applyObjects(ctx context.Context, b *batch, first, last int) {
 	for i := first; i < last && ctx.Err() == nil; i++ {
+		if n := e.applyMany(ctx, b, i, last); n > 0 {
+			i += n - 1
+			continue
+		}
 		op := b.objects[i]
 		err := op.carryOut(ctx, e.dataplane)
 		b.result(i, err)

@@ -14,6 +14,7 @@ type world struct {
 	wants       map[route.Key]map[route.Origin]Candidate
 	own, peers  []netip.Addr
 	services    []netip.Prefix
+	encap       *route.Encapsulation
 	resolutions map[NextHop]route.Resolution // by foreign routes alone
 }
 
@@ -37,7 +38,7 @@ func (w *world) want(k route.Key, c Candidate) {
 // fib is the dumb loop over all keys: what shall be in the data plane.
 func (w *world) fib() map[route.Key]route.Route {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions, Covered: w.covered()}
+		Resolutions: w.resolutions, Covered: w.covered(), Encapsulation: w.encap}
 	out := make(map[route.Key]route.Route)
 	// whether BGP forwards does not depend on etcd, so the second round knows all covers
 	for range 2 {
@@ -75,7 +76,7 @@ func (w *world) fib() map[route.Key]route.Route {
 // are covered themselves.
 func (w *world) ownCover(k route.Key) (netip.Prefix, bool) {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions}
+		Resolutions: w.resolutions, Encapsulation: w.encap}
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
 		k := route.Key{Table: k.Table, Prefix: p}
@@ -91,7 +92,7 @@ func (w *world) ownCover(k route.Key) (netip.Prefix, bool) {
 func (w *world) covered() map[NextHop]Cover {
 	out := make(map[NextHop]Cover)
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
-		Resolutions: w.resolutions, OwnCover: w.ownCover}
+		Resolutions: w.resolutions, OwnCover: w.ownCover, Encapsulation: w.encap}
 	for n, r := range w.resolutions {
 		best := -1
 		_, subnet, connected := w.facts.Connected(n.Table, n.Address)

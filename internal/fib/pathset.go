@@ -13,6 +13,7 @@ type pathSet struct {
 	id     string // the map key of pathSets
 	paths  []route.Path
 	static bool       // see view.resolve
+	pool   route.Pool // see Facts.poolOf
 	hops   []*nextHop // of the paths without interface
 	first  *candidate // nil: unused, about to be forgotten
 	seen   *viable    // paths in the light of the present view; nil: to be computed
@@ -42,10 +43,12 @@ func (s *pathSet) remove(c *candidate) {
 type pathSets struct {
 	byID    map[string]*pathSet
 	scratch []byte
+	pools   uint32 // counts changes of pools: a pool's sets are of one
 }
 
 // get returns the one set equal to paths, and whether it is new.
-func (s *pathSets) get(paths []route.Path, static bool) (set *pathSet, isNew bool) {
+func (s *pathSets) get(paths []route.Path, static bool,
+	pool route.Pool) (set *pathSet, isNew bool) {
 	var one [1]route.Path
 	if len(paths) == 1 { // nearly always: no allocation
 		one[0] = paths[0]
@@ -53,24 +56,31 @@ func (s *pathSets) get(paths []route.Path, static bool) (set *pathSet, isNew boo
 		if one[0].NextHop.IsValid() {
 			one[0].NextHop = one[0].NextHop.Unmap().WithZone("")
 		}
-		s.encode(one[:], static)
+		s.encode(one[:], static, pool)
 	} else {
 		paths = route.CanonicalPaths(paths)
-		s.encode(paths, static)
+		s.encode(paths, static, pool)
 	}
 	if set, ok := s.byID[string(s.scratch)]; ok {
 		return set, false
 	}
-	set = &pathSet{id: string(s.scratch), paths: route.CanonicalPaths(paths), static: static}
+	set = &pathSet{
+		id: string(s.scratch), paths: route.CanonicalPaths(paths), static: static, pool: pool,
+	}
 	s.byID[set.id] = set
 	return set, true
 }
 
 // encode writes paths to scratch so that different sets have different bytes.
-func (s *pathSets) encode(paths []route.Path, static bool) {
+func (s *pathSets) encode(paths []route.Path, static bool, pool route.Pool) {
 	b := s.scratch[:0]
-	if static {
-		b = append(b, 1) // no path begins so: BitLen is 0, 32 or 128
+	switch { // no path begins so: BitLen is 0, 32 or 128
+	case static:
+		b = append(b, 1)
+	case pool.Encap != route.Plain:
+		a := pool.Prefix.Addr().As16()
+		b = binary.BigEndian.AppendUint32(append(b, 2, byte(pool.Prefix.Bits())), s.pools)
+		b = append(b, a[:]...)
 	}
 	for _, p := range paths {
 		a := p.NextHop.As16() // zeros for the zero Addr, which BitLen tells apart

@@ -41,6 +41,7 @@ const (
 	insideOwnBlock
 	noFacts
 	keptByGuard
+	cannotLeave
 )
 
 // Waits reports whether something outside of the route is missing, which may come: an interface, a
@@ -111,6 +112,8 @@ func (r Reason) String() string {
 		return fmt.Sprintf("it lies in %v, a block of this node", r.prefix)
 	case noFacts:
 		return "the data plane has not been seen yet"
+	case cannotLeave:
+		return r.name
 	case keptByGuard:
 		return "its source lists it no more, along with so many others that the guard keeps " +
 			"them for a while"

@@ -42,6 +42,8 @@ type Facts struct {
 	Covered map[NextHop]Cover
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
+	// Encapsulation says how packets leave by the pools; nil: plain.
+	Encapsulation *route.Encapsulation
 	// BGPCover returns the longest forwarding route that covers k and is shorter, if it is BGP's:
 	// then no route of an origin that yields is programmed. The default route and those of such
 	// origins do not count. nil: there is none.
@@ -78,7 +80,7 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 	for i, c := range candidates {
 		options[i] = option{Candidate: c}
 		if c.Kind == route.Via {
-			options[i].viable = v.viable(c.Paths, c.Origin.IsStatic())
+			options[i].viable = v.viable(c.Paths, c.Origin.IsStatic(), f.poolOf(k, c.Origin))
 		}
 	}
 	c := v.choose(k, options)
@@ -235,11 +237,25 @@ type resolved struct {
 	table uint32
 	// attached are the neighbours that stand for the next hop with Facts.AttachedOnly.
 	attached []route.Path
+	// outer is the node's address, if Path leads into a tunnel; near: it is in a connected subnet.
+	outer netip.Addr
+	near  bool
 }
+
+// target is the next hop before a tunnel took its place.
+func (p resolved) target() netip.Addr {
+	if p.outer.IsValid() {
+		return p.outer
+	}
+	return p.NextHop
+}
+
+// isNear reports whether the next hop is in a connected subnet.
+func (p resolved) isNear() bool { return p.near || p.Interface != "" && !p.outer.IsValid() }
 
 func (p resolved) equal(q resolved) bool {
 	return p.Path == q.Path && p.reason == q.reason && p.waiting == q.waiting &&
-		p.match == q.match &&
+		p.match == q.match && p.outer == q.outer && p.near == q.near &&
 		p.table == q.table && slices.Equal(p.attached, q.attached)
 }
 
@@ -249,10 +265,10 @@ func (p resolved) leadsOver(interfaces map[string]bool) bool {
 		slices.ContainsFunc(p.attached, func(q route.Path) bool { return interfaces[q.Interface] })
 }
 
-func (v *view) viable(paths []route.Path, static bool) *viable {
+func (v *view) viable(paths []route.Path, static bool, pool route.Pool) *viable {
 	out := &viable{paths: make([]resolved, len(paths))}
 	for i, p := range paths {
-		out.paths[i] = v.resolve(p, static)
+		out.paths[i] = v.leave(v.resolve(p, static), pool)
 		out.waiting = out.waiting || out.paths[i].waiting
 	}
 	out.all = usable(out.paths)
@@ -268,14 +284,14 @@ func (v *view) viable(paths []route.Path, static bool) *viable {
 // for a connected network, unknown for all others (rt-table.c, rt_get_igp_metric;
 // bgp_rte_mergable).
 func nearest(paths []resolved) (near []resolved, fewer bool) {
-	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.Interface != "" }
+	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.isNear() }
 	if !slices.ContainsFunc(paths, connected) {
 		return paths, false
 	}
 	near = slices.Clone(paths)
 	for i, p := range near {
-		if p.reason == (Reason{}) && p.Interface == "" {
-			near[i].reason, fewer = Reason{what: farther, address: p.NextHop}, true
+		if p.reason == (Reason{}) && !p.isNear() {
+			near[i].reason, fewer = Reason{what: farther, address: p.target()}, true
 		}
 	}
 	return near, fewer
@@ -324,7 +340,7 @@ func (s *viable) loop(k route.Key) int {
 // loops reports whether a route for k would be the longest match for the next hop of p.
 func (p resolved) loops(k route.Key) bool {
 	return p.match.IsValid() && p.table == k.Table &&
-		k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.NextHop)
+		k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.target())
 }
 
 // without returns what remains of s for k when the paths that would loop are left out.
@@ -333,7 +349,7 @@ func (s *viable) without(k route.Key, origin route.Origin) usablePaths {
 	for i := range paths {
 		if paths[i].loops(k) {
 			paths[i].reason = Reason{
-				what: ownNextHop, address: paths[i].NextHop, prefix: paths[i].match,
+				what: ownNextHop, address: paths[i].target(), prefix: paths[i].match,
 			}
 		}
 	}

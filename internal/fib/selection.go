@@ -21,8 +21,10 @@ type selection struct {
 	distances  map[route.Origin]uint8
 	own, peers []netip.Addr
 	services   []netip.Prefix
-	normal     [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
-	view       *view     // of the last facts with an identity; nil before the first
+	// how packets leave by the pools; nil: plain
+	encapsulation *route.Encapsulation
+	normal        [2]uint32 // LOCAL_PREF of what is not elevated, of IPv4 and IPv6; 0: not known
+	view          *view     // of the last facts with an identity; nil before the first
 
 	// ownLengths counts what this node itself wants, by length: it looks for nothing else.
 	ownLengths [lengths]int
@@ -94,7 +96,8 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 	}
 	var set *pathSet
 	if !nothing && kind == route.Via {
-		set = s.pathSet(paths, origin.IsStatic())
+		set = s.pathSet(paths, origin.IsStatic(),
+			Facts{Encapsulation: s.encapsulation}.poolOf(k, origin))
 	}
 	at := &e.first
 	for *at != nil && (*at).origin != origin {
@@ -133,8 +136,8 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 }
 
 // pathSet returns the set of these paths, and follows the next hops of a new one.
-func (s *selection) pathSet(paths []route.Path, static bool) *pathSet {
-	set, isNew := s.sets.get(paths, static)
+func (s *selection) pathSet(paths []route.Path, static bool, pool route.Pool) *pathSet {
+	set, isNew := s.sets.get(paths, static, pool)
 	if !isNew {
 		return set
 	}
@@ -204,7 +207,7 @@ func (s *selection) refresh() {
 	}
 	s.staleHops = s.staleHops[:0]
 	for _, set := range s.staleSets {
-		v := s.view.viable(set.paths, set.static)
+		v := s.view.viable(set.paths, set.static, set.pool)
 		if set.seen != nil && slices.EqualFunc(set.seen.paths, v.paths, resolved.equal) {
 			continue
 		}
@@ -222,7 +225,7 @@ func (s *selection) rebuildView(f route.Facts) {
 	s.view = newView(Facts{
 		Facts: f, Own: s.own, Peers: s.peers, Services: s.services, Resolutions: s.hops.answers,
 		Covered: s.hops.covered, Distances: s.distances, BGPCover: s.bgpCover,
-		OwnCover: s.ownCover,
+		OwnCover: s.ownCover, Encapsulation: s.encapsulation,
 	})
 	if before == nil {
 		before = &view{}

@@ -128,6 +128,9 @@ func (s *syncer) want(e *entry, f *forward, by sourceID, waiting bool) {
 		e.owner = e.source
 		s.takeovers = append(s.takeovers, e)
 	}
+	if e.want != nil {
+		s.adoptedLeads(e)
+	}
 	if e.want != nil && e.is(isAdopted) {
 		if e.want.uses(s.suspect) {
 			e.set(isUnsure)
@@ -197,7 +200,7 @@ func (s *syncer) isBarred(e *entry) bool {
 	if o := s.objectOf(e); o != nil {
 		return s.isObjectBarred(o)
 	}
-	if s.awaitsTable(e) {
+	if s.awaitsObject(e) {
 		return true
 	}
 	other := s.counterpart(e)

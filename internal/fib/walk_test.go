@@ -122,9 +122,11 @@ type walker struct {
 	swept   bool
 	ever    map[route.Origin]map[route.Key]bool // what each origin has wanted
 	objects []route.Object                      // of the uplink
-	tables  []route.Object                      // of external configuration
-	others  map[route.ObjectKey]bool            // objects that others have made
-	amnesia bool                                // the journal was damaged
+	// of this node, with the encapsulation
+	endpoints []route.Object
+	tables    []route.Object           // of external configuration
+	others    map[route.ObjectKey]bool // objects that others have made
+	amnesia   bool                     // the journal was damaged
 }
 
 var (
@@ -265,6 +267,46 @@ func (w *walker) keepOut() {
 	w.e.KeepOut(w.w.services)
 }
 
+// encapsulate changes pools and nodes, and with the nodes the endpoints that are wanted.
+func (w *walker) encapsulate() {
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]string{}}
+	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPools), 0, 3, rapid.ID).Draw(
+		w.t, "pools") {
+		e.Pools = append(e.Pools, route.Pool{
+			Name: s, Prefix: pfx(s), CrossSubnet: rapid.Bool().Draw(w.t, "cross-subnet"),
+			Encap: rapid.SampledFrom([]route.Encap{route.Plain, route.IPIP}).Draw(w.t, "encap"),
+		})
+	}
+	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkHops4), 0, 5, rapid.ID).Draw(
+		w.t, "nodes") {
+		e.Nodes[addr(s)] = s
+	}
+	if w.w.encap = e; rapid.IntRange(0, 3).Draw(w.t, "none") == 0 {
+		w.w.encap = nil
+	}
+	w.handEncapsulation()
+}
+
+var walkPools = []string{"10.1.0.0/16", "10.1.0.64/26", "10.9.0.0/24", "10.8.0.0/15", "fd10::/64"}
+
+func (w *walker) handEncapsulation() {
+	w.endpoints = nil
+	if w.w.encap != nil {
+		for a := range w.w.encap.Nodes {
+			w.endpoints = append(w.endpoints, route.Endpoint{Interface: "tunl0", Outer: a})
+		}
+	}
+	w.e.set(func(all *Wanted) {
+		all.Encapsulation, all.Sources[route.Own].Objects = w.w.encap, w.endpoints
+	})
+}
+
+// stealEndpoint takes a tunnel away by another's hand.
+func (w *walker) stealEndpoint() {
+	a := addr(rapid.SampledFrom(walkHops4).Draw(w.t, "node"))
+	w.dp.steal(route.Endpoint{Interface: "tunl0", Outer: a})
+}
+
 func (w *walker) follow() {
 	var hops []netip.Addr
 	for _, s := range rapid.SliceOfN(rapid.SampledFrom(walkHops4), 0, 3).Draw(w.t, "followed") {
@@ -291,7 +333,7 @@ func (w *walker) foreign() {
 func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
-	i := rapid.IntRange(0, 1).Draw(w.t, "interface")
+	i := rapid.SampledFrom([]int{0, 1, 3}).Draw(w.t, "interface")
 	events := []string{"up", "down", "gone", "new index", "blink", "anew"}
 	switch rapid.SampledFrom(events).Draw(w.t, "link") {
 	case "down":
@@ -412,6 +454,7 @@ func (w *walker) restartAgent() {
 	// an interface that was made anew before looks to the new agent as it always was
 	w.dp.state(func() { clear(w.dp.stuck) })
 	w.startAgent()
+	w.handEncapsulation()
 	for _, o := range []route.Origin{route.Own, route.External, route.Etcd} {
 		w.hand(o)
 	}
@@ -503,7 +546,7 @@ func (w *walker) settledObjects() {
 	w.dp.mu.Lock()
 	defer w.dp.mu.Unlock()
 	wanted := map[route.ObjectKey]bool{}
-	for _, o := range slices.Concat(w.objects, w.tables) {
+	for _, o := range slices.Concat(w.objects, w.tables, w.endpoints) {
 		k := o.Key()
 		wanted[k] = true
 		excluder, excludes := o.(route.Excluder)
@@ -516,7 +559,7 @@ func (w *walker) settledObjects() {
 		}
 	}
 	for k := range w.dp.objects {
-		if !wanted[k] && !w.others[k] && !w.amnesia {
+		if !wanted[k] && !w.others[k] && (!w.amnesia || k.Kind == route.TunnelEndpoint) {
 			w.t.Fatalf("%v is left over: %v", k, w.e.objectStates())
 		}
 	}
@@ -611,6 +654,7 @@ func (w *walker) settle() {
 	w.allowSweep()
 	w.e.setObjects(route.Uplink, w.objects...)
 	w.e.setObjects(route.External, w.tables...)
+	w.e.setObjects(route.Own, w.endpoints...)
 	w.e.SetBGPConverging(false)
 	// longer than any back-off, than one rotation, and than the guard holds anything
 	time.Sleep(3 * time.Minute)
@@ -722,6 +766,13 @@ func TestWalkOfObjects(t *testing.T) {
 		"fault", "pause", "settle")
 }
 
+// TestWalkOfTunnels is a walk where pools and nodes change most.
+func TestWalkOfTunnels(t *testing.T) {
+	testWalk(t, "encapsulate", "encapsulate more", "steal endpoint", "learn", "learn more",
+		"routes", "link", "lose", "reconnect", "restart dataplane", "restart agent", "sweep",
+		"fault", "foreign", "journal", "pause", "settle")
+}
+
 // testWalk takes these steps; none: all.
 func testWalk(t *testing.T, steps ...string) {
 	t.Parallel() // a walk of one agent keeps one processor busy at most
@@ -759,6 +810,7 @@ func memoryDir(t *testing.T) string {
 
 func walk(t *rapid.T, journal string, names []string) {
 	f := node("generation 0")
+	f.Interfaces = append(f.Interfaces, route.Interface{Name: "tunl0", Index: 4, Up: true})
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
 	w := &walker{
 		t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal,
@@ -778,8 +830,9 @@ func walk(t *rapid.T, journal string, names []string) {
 		"sweep":         w.allowSweep, "sweep one": w.sweepOne, "fault": w.fault, "edit": w.edit,
 		"edit more": w.edit, "objects": w.setObjects, "edit object": w.editObject,
 		"objects more": w.setObjects, "edit object more": w.editObject,
-		"steal table": w.stealTable,
-		"hide":        w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
+		"steal table": w.stealTable, "encapsulate": w.encapsulate,
+		"encapsulate more": w.encapsulate, "steal endpoint": w.stealEndpoint,
+		"hide": w.hide, "audit": w.audit, "release": func() { w.e.ReleaseGuard() },
 		"converging": func() { w.e.SetBGPConverging(rapid.Bool().Draw(t, "converging")) },
 		"journal":    w.breakJournal, "pause": w.pause, "settle": w.settle,
 	}

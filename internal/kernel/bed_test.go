@@ -80,6 +80,7 @@ func run(t *testing.T, d *Dataplane) (stop func()) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		d.Close()
 	}
 }
 
@@ -210,7 +211,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 30 s: %s", what)
+			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }

@@ -56,6 +56,7 @@ func TestDataplaneKernel(t *testing.T) {
 				"before it puts a route",
 			dataplanetest.CrossConnects: "they are VPP's",
 			dataplanetest.TAPs:          "they are VPP's",
+			dataplanetest.Tunnels:       "those of Linux are Felix'",
 			dataplanetest.Tables:        "a table comes into being by use",
 			dataplanetest.Connection:    "the kernel cannot go away",
 			dataplanetest.Overlaps:      "the kernel takes equal subnets on two interfaces",

@@ -160,7 +160,8 @@ func (d *Dataplane) open() (err error) {
 	return nil
 }
 
-// Close releases the sockets of a data plane that does not run; Run does so itself.
+// Close releases the sockets. Nobody may use the data plane any more: a closed netlink.Handle makes
+// its requests in the namespace of the calling thread.
 func (d *Dataplane) Close() {
 	for _, s := range []*socket{d.writer, d.lookup, d.dump} {
 		if s != nil {
@@ -202,10 +203,8 @@ func inNamespace(path string, f func() error) error {
 // Facts implements fib.Dataplane.
 func (d *Dataplane) Facts() <-chan route.Facts { return d.facts }
 
-// Run follows the kernel's events and publishes facts until ctx ends, then closes the data plane.
-// Our routes stay.
+// Run follows the kernel's events and publishes facts until ctx ends. Our routes stay.
 func (d *Dataplane) Run(ctx context.Context) error {
-	defer d.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	following := make(chan error, 1)

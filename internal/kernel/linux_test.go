@@ -65,7 +65,7 @@ func (b *linuxBed) start() {
 			}
 		})
 	}
-	b.stop = sync.OnceFunc(func() { cancel(); done.Wait() })
+	b.stop = sync.OnceFunc(func() { cancel(); done.Wait(); d.Close() })
 }
 
 func (b *linuxBed) Name() string                        { return "client" }

@@ -76,7 +76,7 @@ func NewNamespaces(c Config, interfaces []string) (*Namespaces, error) {
 	return n, nil
 }
 
-// Close releases what New has opened.
+// Close releases all namespaces, which nobody may use any more.
 func (n *Namespaces) Close() {
 	for _, s := range n.named {
 		s.close(nil)
@@ -87,7 +87,7 @@ func (n *Namespaces) Close() {
 // Facts implements fib.Dataplane.
 func (n *Namespaces) Facts() <-chan route.Facts { return n.facts }
 
-// Run follows the events of all namespaces until ctx ends, then closes them.
+// Run follows the events of all namespaces until ctx ends.
 func (n *Namespaces) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
@@ -96,9 +96,6 @@ func (n *Namespaces) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		wait.Wait()
-		for _, s := range n.named {
-			s.close(nil)
-		}
 	}()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
@@ -131,14 +128,28 @@ func (n *Namespaces) start(ctx context.Context, wait *sync.WaitGroup) {
 		if d := s.plane; d != nil && s.stop == nil {
 			c, stop := context.WithCancel(ctx)
 			s.stop = stop
-			wait.Go(func() {
-				if err := d.Run(c); err != nil {
-					n.log.Warn("network namespace", "path", s.path, "err", err)
-				}
-			})
+			wait.Go(func() { n.ended(s, d, d.Run(c)) })
 			wait.Go(func() { n.follow(c, s, d) })
 		}
 		s.mu.Unlock()
+	}
+}
+
+// ended is called when Run of d has ended. A namespace whose events fail is given up, and opened
+// again when it is looked for. When all of Run ends it stays in use until Close.
+func (n *Namespaces) ended(s *namespace, d *Dataplane, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plane != d { // it was given up before
+		d.Close()
+		return
+	}
+	s.stop()
+	s.stop = nil
+	if err != nil {
+		n.log.Warn("network namespace", "path", s.path, "err", err)
+		s.giveUp(err)
+		signal(n.wake)
 	}
 }
 
@@ -268,12 +279,17 @@ func (n *Namespaces) open(path string, id inode) (*Dataplane, error) {
 func (s *namespace) close(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.giveUp(why)
+}
+
+// giveUp is close for who holds mu.
+func (s *namespace) giveUp(why error) bool {
 	was := s.plane
 	switch s.err = why; {
 	case was == nil:
 		return false
 	case s.stop != nil:
-		s.stop() // Run closes it
+		s.stop() // then it is closed
 	default:
 		was.Close()
 	}
@@ -320,7 +336,7 @@ func (n *Namespaces) in(do func(planes ...*Dataplane) error, interfaces ...strin
 			defer s.mu.RUnlock()
 		}
 		if planes[i] = s.plane; s.plane == nil {
-			return s.err
+			return cmp.Or[error](s.err, noNamespace{s.path}) // or another takes its place
 		}
 	}
 	return do(planes...)

@@ -261,12 +261,32 @@ func (c *Client) explain(err error) error {
 }
 
 // list and watch are what a reflector of client-go asks for.
-func (c *Client) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	all := &corev1.NodeList{}
 	err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Do(ctx).Into(all)
 	return all, c.explain(err)
+}
+
+// Nodes returns all Nodes as they are now, by name. Since when one is not ready, the API server
+// says.
+func (c *Client) Nodes(ctx context.Context) (map[string]Node, error) {
+	listed, err := c.list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]Node{}
+	for _, n := range listed.Items {
+		since := Node{}
+		for _, condition := range n.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				since.NotReady = condition.LastTransitionTime.Time
+			}
+		}
+		all[n.Name] = nodeOf(&n, since, time.Now())
+	}
+	return all, nil
 }
 
 // watch waits for the answer as long as for any other, and for events without limit.

@@ -56,9 +56,9 @@ type Follower struct {
 
 	// ProbeEvery bounds how late it is noticed that the API server is lost, or that its etcd was
 	// restored. AbsentEvery is how long a kind is left alone that the API server does not know.
-	// RelistSpread is how long at most a list waits that follows upon an expired watch. All may be
-	// changed before Run.
-	ProbeEvery, AbsentEvery, RelistSpread time.Duration
+	// RelistSpread is how long at most a list waits that follows upon an expired watch. LastRetry
+	// bounds the back-off. All may be changed before Run.
+	ProbeEvery, AbsentEvery, RelistSpread, LastRetry time.Duration
 
 	news    chan news
 	listing chan struct{} // of size one: who has put something in lists
@@ -118,8 +118,9 @@ func NewFollower(client *Client, data Data, kept map[string]Kept, publish func(P
 	log *slog.Logger) *Follower {
 	f := &Follower{client: client, data: data, publish: publish,
 		log: log.With("component", "kubernetes"), ProbeEvery: probeInterval,
-		AbsentEvery: absentInterval, RelistSpread: relistSpread, named: map[string]bool{},
-		news: make(chan news), listing: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		AbsentEvery: absentInterval, RelistSpread: relistSpread, LastRetry: lastRetry,
+		named: map[string]bool{}, news: make(chan news),
+		listing: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reflectors: map[Resource]*reflector{}, kept: maps.Clone(kept),
 		status: Status{Server: client.server, Error: "not tried yet"}}
 	if f.kept == nil {
@@ -143,7 +144,7 @@ func (f *Follower) update(change func(*Status)) {
 
 // Retry calls do, which asks the API server before Run can, until it succeeds or ctx ends.
 func (f *Follower) Retry(ctx context.Context, do func(context.Context, *Client) error) {
-	for wait := firstRetry; ctx.Err() == nil; wait = min(2*wait, lastRetry) {
+	for wait := firstRetry; ctx.Err() == nil; wait = min(2*wait, f.LastRetry) {
 		err := do(ctx, f.client)
 		if ctx.Err() != nil {
 			return

@@ -66,7 +66,7 @@ func (r *reflector) run(ctx context.Context) {
 			lived, err = r.watch(ctx)
 		}
 		pause := jitter(wait)
-		if wait = min(2*wait, lastRetry); lived > shortWatch {
+		if wait = min(2*wait, r.f.LastRetry); lived > shortWatch {
 			wait, pause = firstRetry, jitter(firstRetry)
 		}
 		switch {

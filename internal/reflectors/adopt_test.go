@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/etcd"
@@ -96,6 +97,23 @@ func TestAdopt(t *testing.T) {
 	c.reaches("mesh")
 	if got := c.inRole(); len(got) > 0 {
 		t.Errorf("reflectors are %v", got)
+	}
+}
+
+// Patience is with etcd. What a person's command computes in between may take longer: in a mesh of
+// a thousand nodes a look at what may be in the way of a migration takes many seconds.
+func TestAChangeMayTakeItsTime(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2")
+	desk := c.desk()
+	desk.patience = time.Second
+	goal := reflector.Goal{Mode: reflector.Reflectors, Paused: true}
+	must(t, desk.Change(t.Context(), func(View) (Changes, error) {
+		time.Sleep(desk.patience + 100*time.Millisecond)
+		return Changes{Goal: &goal}, nil
+	}))
+	if got := c.look().goal; got != goal {
+		t.Errorf("the goal is %+v, want %+v", got, goal)
 	}
 }
 

@@ -65,6 +65,7 @@ type ControllerStatus struct {
 	Problem   string // why it is not connected
 	State     State  // what it last told, if it leads
 	Steps     int    // that it has taken
+	Undone    bool   // the goal is given up, since a gate stayed shut
 	// Waiting is since when it has waited before its next step; zero: it has none to take.
 	Waiting time.Time
 }

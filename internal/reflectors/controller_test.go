@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -525,6 +527,28 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 	}
 }
 
+// Where others write all the time, so that no step is taken, the controller says so.
+func TestAStepIsNeverTaken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2")
+	var quiet atomic.Bool
+	c.start("a", tapped(tap{before: func(ops []clientv3.Op) error {
+		if isStep(ops) && !quiet.Load() {
+			o := c.look().objects[0]
+			_, err := c.client.Put(c.t.Context(), o.Key.String(), string(o.Value))
+			must(c.t, err)
+		}
+		return nil
+	}}))
+	c.aim(to(reflector.Reflectors))
+	c.awaits("why nothing goes on", func(s State) bool {
+		return !s.Person && strings.HasPrefix(s.Waits, "Nodes, BGPPeers, ") &&
+			strings.HasSuffix(s.Waits, " create BGPPeer(vpp-route-agent-reflectors)")
+	})
+	quiet.Store(true)
+	c.reaches("reflectors n1, n2")
+}
+
 func TestOfTwoControllersOneLeads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "n1", "n2", "n3", "n4")
@@ -622,6 +646,36 @@ func TestEtcdGoesAndComes(t *testing.T) {
 	awaitState(t, e.Client(), "that it observes", func(s State) bool { return s.Done != "" })
 }
 
+// An etcd that was restored from older data, or replaced, has another history: what a leader has
+// read and heard is worth nothing, and it begins anew, with the grace time for agents to return.
+func TestAnotherHistory(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1")
+	key := reflector.LeaderPrefix + "/1"
+	put, err := c.client.Put(t.Context(), key, State{Name: "a"}.encode())
+	must(t, err)
+	it, err := NewController(ControllerConfig{
+		Etcd: etcd.Config{Endpoints: []string{c.etcd.Endpoint()}}, Name: "a", Version: "v1",
+		Log: testlog.New(t),
+	})
+	must(t, err)
+	l := &leader{Controller: it, kv: c.client, key: key, created: put.Header.Revision,
+		lost: map[string]time.Time{}}
+	must(t, l.look(t.Context()))
+	must(t, l.look(t.Context()))
+	for what, change := range map[string]func(*reading){
+		"older data":   func(r *reading) { r.revision += 1000 },
+		"another etcd": func(r *reading) { r.cluster++ },
+	} {
+		had := *l.last
+		change(l.last)
+		if err := l.look(t.Context()); !errors.Is(err, errNoSuchHistory) {
+			t.Errorf("%s: %v", what, err)
+		}
+		l.last = &had
+	}
+}
+
 // An answer that is not to the last writes of a question opens no gate.
 func TestAnswersFromBeforeTheQuestion(t *testing.T) {
 	t.Parallel()
@@ -653,7 +707,7 @@ func TestUndo(t *testing.T) {
 			return reflector.Change{Prefixes: 3, FewestCopies: 2}
 		}
 	})
-	c.start("a")
+	it, _ := c.start("a")
 	// The limit is longer than the other gates need on a busy machine.
 	c.aim(func(g *reflector.Goal) { g.Mode, g.Config.LimitSeconds = reflector.Reflectors, 20 })
 	c.awaits("the end of the undo", func(s State) bool {
@@ -662,6 +716,16 @@ func TestUndo(t *testing.T) {
 	if now := c.resources(); !maps.Equal(now, before) {
 		t.Errorf("after the undo resources are\n%v\nand were\n%v", now, before)
 	}
+	undone := func() bool {
+		w := httptest.NewRecorder()
+		it.HealthHandler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return strings.Contains(w.Body.String(), "\nvpp_route_agent_reflector_controller_undone 1")
+	}
+	if !undone() {
+		t.Error("no metric says so")
+	}
+	c.aim(func(g *reflector.Goal) { g.Undo = reflector.Aborted })
+	await(t, "that nothing is undone but by a person", func() bool { return !undone() })
 }
 
 // An agent that is cut off from etcd is not taken for a BIRD, by no controller that starts then

@@ -185,18 +185,21 @@ func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err erro
 			return next, err
 		}
 	}
-	l.state.Goal, l.state.Done, l.state.Waits, l.state.Person = l.last.goalRevision, d.Done, "",
-		false
-	switch {
-	case d.Wait == nil:
-		l.waiting = time.Time{}
-	default:
-		l.state.Waits, l.state.Person = d.Wait.What, d.Wait.Person
-		if l.waiting.IsZero() {
-			l.waiting = time.Now()
-		}
+	l.state.Goal = l.last.goalRevision
+	if d.Wait != nil {
+		l.waitFor(d.Wait.What, d.Wait.Person)
+	} else {
+		l.state.Done, l.state.Waits, l.state.Person, l.waiting = d.Done, "", false, time.Time{}
 	}
 	return next, l.tell(ctx)
+}
+
+// waitFor notes what the next step waits for.
+func (l *leader) waitFor(what string, person bool) {
+	l.state.Done, l.state.Waits, l.state.Person = "", what, person
+	if l.waiting.IsZero() {
+		l.waiting = time.Now()
+	}
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -230,6 +233,9 @@ func (l *leader) look(ctx context.Context) error {
 		l.goalSeen = now
 	}
 	l.last = r
+	l.update(func(s *ControllerStatus) {
+		s.Undone = r.goal.Undo != "" && r.goal.Undo != reflector.Aborted
+	})
 	l.nameProblems()
 	agents := map[string]reflector.Agent{}
 	for _, node := range r.known() {
@@ -307,7 +313,9 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 		return next, fmt.Errorf("%s: %w", s.Does, err)
 	case !taken:
 		l.log.Info("not taken, since something it depends on has changed", "step", s.Does)
-		return time.Now().Add(leastPause), nil
+		l.waitFor("Nodes, BGPPeers, BGPConfigurations or the goal to stay as they were read, for "+
+			"the step: "+s.Does, false)
+		return time.Now().Add(leastPause), l.tell(ctx)
 	}
 	l.log.Info("step taken", "step", s.Does, "revision", revision)
 	l.state.Last, l.state.LastAt, l.waiting = s.Does, time.Now(), time.Time{}

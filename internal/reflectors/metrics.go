@@ -76,6 +76,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("reflector_controller_needs_person",
 		"1 while only a person can change what the next step waits for.")(
 		oneIf(s.Leads && s.State.Person))
+	gauge("reflector_controller_undone",
+		"1 while the goal is given up, since a gate has stayed shut for its limit.")(
+		oneIf(s.Leads && s.Undone))
 	gauge("reflector_controller_kubernetes_away",
 		"1 while Kubernetes, whose Nodes count, does not answer; 0, too, if none is consulted.")(
 		oneIf(m.c.kubernetes != nil && !m.c.kubernetes.Known().Away.IsZero()))

@@ -9,6 +9,7 @@ import (
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/etcd"
+	"vpp-route-agent/internal/kubernetes"
 )
 
 // View is what etcd has about reflectors, as of one revision.
@@ -44,6 +45,9 @@ func (v View) Reached() bool {
 	return ok && s.Done != "" && s.Goal == v.GoalRevision && v.Goal.Undo == ""
 }
 
+// Consult lets Nodes of Kubernetes count, by name.
+func (v View) Consult(nodes map[string]kubernetes.Node) { v.World.SetKubernetes(nodesOf(nodes)) }
+
 // Changes are what a person's command writes, in one transaction.
 type Changes struct {
 	Goal  *reflector.Goal   // nil: it stays
@@ -54,17 +58,21 @@ type Changes struct {
 	Adopted []reflector.Write
 }
 
+// Patience is how long a Desk waits for etcd: once to look, and once to write.
+const Patience = 15 * time.Second
+
 // Desk is where a person looks at a controller's work, and steers it. It needs no controller.
 type Desk struct {
-	client  *etcd.Client
-	version string
+	client   *etcd.Client
+	version  string
+	patience time.Duration // Patience
 }
 
 // NewDesk checks c. It does not connect.
 func NewDesk(c etcd.Config, version string) (*Desk, error) {
 	client, err := etcd.NewClient(c, "to read or write what the reflectors commands do; "+
 		"docs/security.md lists it")
-	return &Desk{client, version}, err
+	return &Desk{client, version, Patience}, err
 }
 
 // Explain turns an error into a sentence.
@@ -72,11 +80,19 @@ func (d *Desk) Explain(err error) string { return d.client.Explain(err) }
 
 // Look reads everything once.
 func (d *Desk) Look(ctx context.Context) (v View, err error) {
-	err = d.client.Once(ctx, func(ctx context.Context, client *clientv3.Client) error {
+	err = d.once(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		v, err = d.look(ctx, client)
 		return err
 	})
 	return v, err
+}
+
+// once connects and calls use, as long as its patience lasts.
+func (d *Desk) once(ctx context.Context,
+	use func(context.Context, *clientv3.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	return d.client.Once(ctx, use)
 }
 
 func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) {
@@ -112,26 +128,28 @@ func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) 
 // errContended is for a change that others' changes have always overtaken.
 var errContended = errors.New("others change the same all the time; nothing was written")
 
-// Change writes what change makes of a view. It compares the revisions that change has seen, and
-// begins anew when another has written meanwhile.
+// Change writes what change makes of a view, for which it may take its time. It compares the
+// revisions that change has seen, and begins anew when another has written meanwhile.
 func (d *Desk) Change(ctx context.Context, change func(View) (Changes, error)) error {
-	return d.client.Once(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		for range 5 {
-			v, err := d.look(ctx, client)
-			if err != nil {
-				return err
-			}
-			wanted, err := change(v)
-			if err != nil {
-				return err
-			}
-			done, err := wanted.write(ctx, client, v)
-			if err != nil || done {
-				return err
-			}
+	for range 5 {
+		v, err := d.Look(ctx)
+		if err != nil {
+			return err
 		}
-		return errContended
-	})
+		wanted, err := change(v)
+		if err != nil {
+			return err
+		}
+		done := false
+		err = d.once(ctx, func(ctx context.Context, client *clientv3.Client) error {
+			done, err = wanted.write(ctx, client, v)
+			return err
+		})
+		if err != nil || done {
+			return err
+		}
+	}
+	return errContended
 }
 
 func (c Changes) write(ctx context.Context, client *clientv3.Client, v View) (bool, error) {

@@ -69,6 +69,7 @@ type Interface struct {
 	Index     uint32
 	Up        bool           // administratively up and carrier present
 	Table     uint32         // the VRF it belongs to, 0 the default
+	MTU       uint16         // of IP packets, in bytes; 0: not known
 	Addresses []netip.Prefix // host address with the length of its subnet, sorted
 }
 

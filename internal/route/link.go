@@ -3,6 +3,7 @@ package route
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 )
 
@@ -21,6 +22,9 @@ type Link struct {
 	// HostName is the kernel's name of what an AFPacket is bound to, or of a TAP's other end; ""
 	// for a TAP: the kernel's choice.
 	HostName string
+
+	// Source is the outer source address of an IPIPTunnel, IPv4.
+	Source netip.Addr
 
 	TAP   TAPSettings
 	Memif MemifSettings
@@ -62,6 +66,7 @@ const (
 	Memif        LinkKind = "memif"               // shared memory with another process
 	TAP          LinkKind = "TAP"                 // whose other end is the kernel's
 	AFPacket     LinkKind = "AF_PACKET interface" // bound to an interface of the kernel
+	IPIPTunnel   LinkKind = "IPIP tunnel"         // to all of its Endpoints
 )
 
 // LinkKey identifies the interface that we make under a name.
@@ -81,6 +86,8 @@ func (l Link) Digest() uint64 {
 		settings = append(settings, l.HostName, fmt.Sprint(l.TAP))
 	case AFPacket:
 		settings = append(settings, l.HostName)
+	case IPIPTunnel:
+		settings = append(settings, l.Source.String())
 	case Memif:
 		settings = append(settings, fmt.Sprint(l.Memif), string(l.Memif.Secret))
 	}

@@ -57,7 +57,18 @@ const (
 	ProxyARPInterface                       // that an interface answers ARP for others
 	ProxyARPAddresses                       // and for which addresses
 	KernelRoute                             // a route of Linux that is not one of the FIB's
+	TunnelEndpoint                          // that a tunnel interface leads to a node
 )
+
+// IsMany reports whether there may be thousands of a kind. All of them on an interface of ours are
+// ours, so that none is looked up before it is put (fib.Bulk).
+func (k ObjectKind) IsMany() bool { return k == TunnelEndpoint }
+
+// ObjectOp puts an object, or deletes that of a key.
+type ObjectOp struct {
+	Key ObjectKey
+	Put Object // nil: it is deleted
+}
 
 func (k ObjectKey) String() string {
 	switch k.Kind {
@@ -75,6 +86,8 @@ func (k ObjectKey) String() string {
 		return "proxy ARP on " + k.Interface
 	case ProxyARPAddresses:
 		return "proxy ARP for " + k.Name
+	case TunnelEndpoint:
+		return fmt.Sprintf("tunnel to %s by %s", k.Name, k.Interface)
 	case KernelRoute:
 		return fmt.Sprintf("route %s over %s", k.Name, k.Interface)
 	case L2Connected:

@@ -18,11 +18,13 @@ import (
 	"go.fd.io/govpp/binapi/ip"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/ipip"
 	"go.fd.io/govpp/binapi/l2"
 	"go.fd.io/govpp/binapi/l3xc"
 	"go.fd.io/govpp/binapi/memclnt"
 	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
+	"go.fd.io/govpp/binapi/teib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
 )
@@ -221,6 +223,24 @@ var handlers = map[string]func(a answer, m api.Message){
 	},
 	"l3xc_dump": func(a answer, m api.Message) {
 		a.server.dumpL3CrossConnects(a, m.(*l3xc.L3xcDump))
+	},
+	"ipip_add_tunnel": func(a answer, m api.Message) {
+		i, retval := a.server.createIPIP(m.(*ipip.IpipAddTunnel).Tunnel)
+		a.send(&ipip.IpipAddTunnelReply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"ipip_del_tunnel": func(a answer, m api.Message) {
+		a.send(&ipip.IpipDelTunnelReply{
+			Retval: a.server.deleteIPIP(m.(*ipip.IpipDelTunnel).SwIfIndex)})
+	},
+	"teib_entry_add_del": func(a answer, m api.Message) {
+		a.send(&teib.TeibEntryAddDelReply{
+			Retval: a.server.changeTEIB(m.(*teib.TeibEntryAddDel))})
+	},
+	"teib_dump": func(a answer, _ api.Message) {
+		for _, e := range a.server.teib {
+			a.send(&teib.TeibDetails{Entry: e})
+		}
 	},
 	"proxy_arp_add_del": func(a answer, m api.Message) {
 		a.send(&arp.ProxyArpAddDelReply{Retval: a.server.changeProxyARP(m.(*arp.ProxyArpAddDel))})

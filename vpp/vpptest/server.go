@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"go.fd.io/govpp/api"
+	"go.fd.io/govpp/binapi/teib"
 
 	"vpp-route-agent/internal/route"
 )
@@ -53,6 +54,7 @@ type Server struct {
 	crossed  crossConnects
 	proxies  proxyARP
 	orphans  map[uint32]map[netip.Addr]neighbour // of interfaces that were deleted
+	teib     []teib.TeibEntry                    // some of them of interfaces that were deleted
 	nextLink uint32
 	freed    []uint32 // indexes of links that were deleted, the next one last
 
@@ -121,7 +123,7 @@ func (s *Server) boot() {
 	s.links = map[uint32]*link{0: {name: "local0"}}
 	s.crossed = newCrossConnects()
 	s.proxies = newProxyARP()
-	s.orphans = map[uint32]map[netip.Addr]neighbour{}
+	s.orphans, s.teib = map[uint32]map[netip.Addr]neighbour{}, nil
 	s.nextLink, s.freed = 1, nil
 	s.memifSockets = newMemifSockets()
 }

@@ -77,7 +77,7 @@ func same(s *calico.Snapshot) *calico.Snapshot {
 // read is what of a snapshot every source of these needs reads, so that what is old shows.
 func (b *both) read(s *calico.Snapshot) any {
 	if b.needs.NoBGP {
-		return []any{s.Nodes, s.Affinities, s.Blocks}
+		return []any{s.Nodes, s.Affinities, s.Blocks, s.IPPools}
 	}
 	return []any{s.Nodes, s.Affinities, s.WorkloadEndpoints, s.BGPPeers, s.BGPConfigurations}
 }

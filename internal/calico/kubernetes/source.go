@@ -150,10 +150,10 @@ func (d *data) Resources() []kubernetes.Resource {
 	if d.beside {
 		return services()
 	}
-	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes")}
+	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes"), d.crd("ippools"),
+		d.crd("felixconfigurations")}
 	if !d.Needs.NoBGP {
-		for _, plural := range []string{"bgpconfigurations", "bgpfilters", "bgppeers", "ippools",
-			"felixconfigurations"} {
+		for _, plural := range []string{"bgpconfigurations", "bgpfilters", "bgppeers"} {
 			all = append(all, d.crd(plural))
 		}
 		pods := core("pods")

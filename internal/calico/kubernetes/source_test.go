@@ -103,7 +103,7 @@ func run(t *testing.T, s *kubetest.Server, change ...func(*Config)) *running {
 	r.Source, err = New(client, cfg, slog.New(slog.NewTextHandler(r.log, nil)))
 	must(t, err)
 	r.ProbeEvery, r.AbsentEvery = 200*time.Millisecond, 200*time.Millisecond
-	r.RelistSpread = 20 * time.Millisecond
+	r.RelistSpread, r.LastRetry = 20*time.Millisecond, 500*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -35,8 +35,9 @@ func (p KnownPath) Originator() netip.Addr {
 // AsGood reports whether multipath uses p beside best.
 func (p KnownPath) AsGood(best KnownPath) bool { return best.Compare(p.Path) == 0 }
 
-// knownPiece is how many prefixes GoBGP shows before it does other work.
-const knownPiece = 256
+// knownPiece is after how many paths GoBGP does other work. The client of a hundred route
+// reflectors has as many paths of each prefix.
+const knownPiece = 1024
 
 // KnownPaths calls show with the paths of each prefix of a family, in the order of the prefixes,
 // the best path first, until show returns false. GoBGP does other work after every few prefixes:
@@ -56,17 +57,14 @@ func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
 	slices.Sort(keys)
 	var paths []KnownPath
 	more := true
-	for piece := range slices.Chunk(keys, knownPiece) {
+	for more && len(keys) > 0 {
 		s.mgmtOperation(func() error {
 			t, ok := s.globalRib.Tables[family]
 			if !ok { // stopped
 				more = false
 			}
-			for _, k := range piece {
-				if !more {
-					return nil
-				}
-				d, ok := t.GetDestinations()[k]
+			for shown := 0; more && len(keys) > 0 && shown < knownPiece; keys = keys[1:] {
+				d, ok := t.GetDestinations()[keys[0]]
 				if !ok {
 					continue
 				}
@@ -74,12 +72,10 @@ func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
 				for _, p := range d.GetAllKnownPathList() {
 					paths = append(paths, KnownPath{p})
 				}
+				shown += len(paths)
 				more = show(d.GetNlri(), paths)
 			}
 			return nil
 		}, false)
-		if !more {
-			return
-		}
 	}
 }

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+// lostNodesHold is how long a list that lacks suspiciously many nodes must stay as it is until it
+// is believed, as with routes (internal/fib/sources.go).
+const lostNodesHold = time.Minute
+
+// lostNodes has the tunnels stay to nodes that a new list of the datastore lacks, if those are so
+// many that the list may be broken. By BGP, routes to them may well remain.
+type lostNodes struct {
+	seen     *calico.Snapshot
+	nodes    map[netip.Addr]string // of seen, with those that are held
+	held     map[netip.Addr]string
+	since    time.Time
+	releases time.Time // unless the list changes
+}
+
+// release believes the list that there is.
+func (l *lostNodes) release() { l.releases = time.Time{} }
+
+// guard is what status shows, nil while nothing is held.
+func (l *lostNodes) guard() *GuardStatus {
+	if len(l.held) == 0 {
+		return nil
+	}
+	return &GuardStatus{Origin: "tunnel", Held: len(l.held), Since: l.since, Releases: l.releases}
+}
+
+// step returns the nodes that are held, by their addresses. suspicious is the rule of the guard
+// against mass deletion.
+func (l *lostNodes) step(now time.Time, self string, s *calico.Snapshot,
+	suspicious func(gone, all int) bool) map[netip.Addr]string {
+	if s == l.seen {
+		if !now.Before(l.releases) {
+			l.held = nil
+		}
+		return l.held
+	}
+	listed := l.seen != nil && s.Lists != l.seen.Lists
+	before, held := l.nodes, l.held
+	l.seen, l.nodes = s, map[netip.Addr]string{}
+	for name, n := range s.Nodes {
+		if n.IPv4.IsValid() && name != self {
+			l.nodes[n.IPv4.Addr()] = name
+		}
+	}
+	from := held // events add none
+	if listed {
+		from = before
+	}
+	gone := maps.Clone(from)
+	maps.DeleteFunc(gone, func(a netip.Addr, _ string) bool {
+		_, there := l.nodes[a]
+		return there
+	})
+	same := maps.Equal(gone, held)
+	switch {
+	case len(gone) == 0, listed && !same && !suspicious(len(gone), len(before)),
+		!now.Before(l.releases) && same:
+		gone = nil
+	case len(held) == 0:
+		l.since, l.releases = now, now.Add(lostNodesHold)
+	case !same:
+		l.releases = now.Add(lostNodesHold)
+	}
+	maps.Copy(l.nodes, gone)
+	l.held = gone
+	return gone
+}

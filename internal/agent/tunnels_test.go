@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// encapsulated is a cluster of nodes a and b with a pool that has a mode.
+func encapsulated(mode calico.EncapMode) *calico.Snapshot {
+	c := withRemote()
+	for name, n := range c.Nodes {
+		n.IPv4IPIPTunnelAddr = addr("10.9.0.1")
+		c.Nodes[name] = n
+	}
+	c.IPPools = map[string]calico.IPPool{
+		"pods": {Name: "pods", CIDR: pfx("10.1.0.0/16"), IPIPMode: mode},
+	}
+	return c
+}
+
+func TestPlanEncapsulates(t *testing.T) {
+	vpp := bgp.Options{Tunnels: []route.Encap{route.IPIP}}
+	c := encapsulated(calico.EncapAlways)
+	held := map[netip.Addr]string{addr("192.168.4.99"): "gone"}
+	facts := Facts{InterfacesRead: true, NodeMTU: 1500, HeldNodes: held}
+	for name, p := range map[string]Plan{
+		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),
+	} {
+		if p.Encapsulation == nil || len(p.Encapsulation.Nodes) != len(c.Nodes) {
+			t.Errorf("%s: encapsulation %+v", name, p.Encapsulation)
+		}
+		if last := p.Tunnels[len(p.Tunnels)-1]; len(p.Tunnels) != 3+len(c.Nodes) ||
+			last.Key().String() != "tunnel to 192.168.4.99 by tunl0" {
+			t.Errorf("%s: tunnels %v", name, p.Tunnels)
+		}
+	}
+	for name, p := range map[string]Plan{
+		"a data plane without tunnels": PlanFor("a", c, bgp.Options{}, facts),
+		"no mode":                      PlanFor("a", encapsulated(calico.EncapNever), vpp, facts),
+	} {
+		if p.Encapsulation != nil || p.Tunnels != nil {
+			t.Errorf("%s: %+v %v", name, p.Encapsulation, p.Tunnels)
+		}
+	}
+}
+
+// Tunnels are made once the MTU is known, also when Calico's data come first, and the next run
+// finds them as they are to be. While the node's address is away they stay.
+func TestTunnelsAreMadeOnce(t *testing.T) {
+	onVPP := func(c *Config) {
+		c.Speaker = nil
+		c.BGP = bgp.Options{Tunnels: []route.Encap{route.IPIP}}
+	}
+	eth0 := live.Interfaces[0]
+	eth0.MTU = 1500
+	facts := route.Facts{Identity: "one", Interfaces: []route.Interface{eth0}}
+	journal := filepath.Join(t.TempDir(), "journal")
+	inBubble(t, func(t *testing.T, n *node) {
+		for _, want := range []int{3, 0} { // the interface, up, and the other node; not the address
+			n.stop()
+			n.start(t, journal, onVPP)
+			n.snapshots <- encapsulated(calico.EncapAlways)
+			time.Sleep(2 * time.Minute)
+			n.dataplane.facts <- facts
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			var objects []string
+			for _, op := range n.take() {
+				if !strings.Contains(op, " 10.") {
+					objects = append(objects, op)
+				}
+			}
+			if len(objects) != want {
+				t.Errorf("%d instead of %d: %q", len(objects), want, objects)
+			}
+		}
+		made := n.dataplane.objects[route.LinkKey("tunl0")]
+		if made.(route.Link).MTU != 1480 {
+			t.Errorf("%+v", made)
+		}
+		eth0.Addresses = nil
+		n.dataplane.facts <- route.Facts{Identity: "one", Interfaces: []route.Interface{eth0}}
+		n.expect(t, time.Minute)
+		if why := n.agent.Status().FIB.Tunnels.Problem; !strings.Contains(why, "do not arrive") {
+			t.Errorf("status says %q", why)
+		}
+	}, onVPP)
+}
+
+func TestCountTunnels(t *testing.T) {
+	all := []TunnelStatus{{Node: "b", State: "programmed"}, {Node: "c", State: "failed",
+		Reason: "why"}, {State: "held"}}
+	if c := countTunnels(all, ""); *c != (TunnelCounts{2, 1, "why"}) {
+		t.Errorf("%+v", c)
+	}
+	if c := countTunnels(all[:1], "none comes"); *c != (TunnelCounts{1, 1, "none comes"}) {
+		t.Errorf("%+v", c)
+	}
+	if c := countTunnels(nil, ""); c != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The problem is that of a node whose address is the kernel's, behind VPP.
+func TestTunnelProblem(t *testing.T) {
+	p := PlanFor("a", encapsulated(calico.EncapAlways),
+		bgp.Options{Tunnels: []route.Encap{route.IPIP}}, Facts{})
+	own := p.Encapsulation.Own4
+	n := calico.Node{IPv4: own}
+	links := []route.Interface{{Name: "uplink", MTU: 1500, Addresses: []netip.Prefix{own}}}
+	if mtuOf(n, links) != 1500 || mtuOf(calico.Node{IPv4: pfx("192.0.2.1/24")}, links) != 0 {
+		t.Error("the uplink is not found")
+	}
+	for mtu, want := range map[uint16]bool{0: true, 1500: false} {
+		if s := (&state{plan: p, nodeMTU: mtu}); (s.tunnelProblem() != "") != want {
+			t.Errorf("MTU %d: %q", mtu, s.tunnelProblem())
+		}
+	}
+	if s := (&state{}); s.tunnelProblem() != "" {
+		t.Error("there is a problem without tunnels")
+	}
+}

@@ -1,0 +1,122 @@
+package fib
+
+import (
+	"context"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Objects of which there may be thousands (Bulk) are put without a look-up. Instead all of them are
+// listed now and then: what another program took away is put again, and what an earlier run left,
+// whose journal is lost, is deleted when all sources are complete.
+
+const (
+	// listInterval is the pause between two listings, at least; their share of the time is at most
+	// one in listShare.
+	listInterval = 10 * time.Second
+	listShare    = 200
+	// listFirst is the pause after adoption, in which there is enough else to do.
+	listFirst = time.Second
+)
+
+// bulk is the part of objects that knows of those that are listed.
+type bulk struct {
+	provided bool // the data plane is a Bulk
+	// due: they are to be listed for the first time in this generation, since no journal tells what
+	// is there; next: when again.
+	due    bool
+	next   time.Time
+	known  int    // how many of them are in objects.byKey
+	writes uint64 // ops cut about them, and losses: a listing from before them is void
+}
+
+// isListed reports whether k is of a kind that is not looked up.
+func (s *syncer) isListed(k route.ObjectKey) bool {
+	return s.objects.bulk.provided && k.Kind.IsMany()
+}
+
+// nextListing reports whether they are to be listed now, or when (zero: when something changes).
+func (s *syncer) nextListing() (now bool, due time.Time) {
+	x := &s.objects.bulk
+	switch {
+	case !x.provided || !s.present || !x.due && x.known == 0:
+		return false, time.Time{}
+	case s.now.Before(x.next):
+		return false, x.next
+	}
+	return true, time.Time{}
+}
+
+// listed takes what is there. It counts only for objects about which nothing was open meanwhile.
+// It returns how many of ours were lost.
+func (s *syncer) listed(x spot) (lost int) {
+	b := &s.objects.bulk
+	b.next = s.now.Add(max(listInterval, listShare*x.took))
+	if x.generation != s.generation || x.err != nil {
+		return 0
+	}
+	if x.writes != b.writes {
+		b.next = s.now.Add(time.Second)
+		return 0
+	}
+	b.due = false
+	there := make(map[route.ObjectKey]bool, len(x.list))
+	for _, found := range x.list {
+		k := found.Key()
+		if there[k] = true; s.objects.byKey[k] == nil {
+			o := s.object(k)
+			o.actual, o.owner = found.Digest(), unknownSource
+			o.set(isAdopted)
+			s.reconsider(o)
+			s.settle(o.entry)
+		}
+	}
+	for _, o := range s.objects.all() {
+		if s.isListed(o.key) && !there[o.key] && o.actual != 0 && !o.is(isUnsure|isFlying) {
+			lost++
+			o.set(isUnsure)
+			s.settle(o.entry)
+		}
+	}
+	return lost
+}
+
+// listSoon: what is there may have changed.
+func (s *syncer) listSoon() { s.objects.bulk.next = s.now }
+
+func (e *Engine) list(ctx context.Context) ([]route.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+	defer cancel()
+	return e.dataplane.(Bulk).Objects(ctx, route.TunnelEndpoint)
+}
+
+// applyMany carries out the ops from first on that are about objects which may be many, all at
+// once, and returns how many those are.
+func (e *Engine) applyMany(ctx context.Context, b *batch, first, last int) (n int) {
+	bulk, ok := e.dataplane.(Bulk)
+	var ops []route.ObjectOp
+	for i := first; ok && i < last && b.objects[i].key.Kind.IsMany(); i++ {
+		ops = append(ops, route.ObjectOp{Key: b.objects[i].key, Put: b.objects[i].want})
+	}
+	if len(ops) == 0 {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+	defer cancel()
+	var refused int
+	var why error
+	bulk.ApplyObjects(ctx, ops, func(i int, err error) {
+		b.result(first+i, err)
+		if err != nil {
+			refused, why = refused+1, err
+		}
+	})
+	if refused > 0 {
+		e.log.Warn("objects refused", "first", ops[0].Key.String(), "objects", len(ops),
+			"refused", refused, "err", why)
+	} else {
+		e.log.Info("objects set or removed", "first", ops[0].Key.String(), "objects", len(ops))
+	}
+	return len(ops)
+}

@@ -1,0 +1,185 @@
+package fib
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// tunnelled has a node with tunl0, and two other nodes, one of them in the node's own network.
+func tunnelled(t *testing.T, f func(*testing.T, *running)) {
+	bubble(t, func(t *testing.T, r *running) {
+		facts := node("a")
+		facts.Interfaces = append(facts.Interfaces,
+			route.Interface{Name: "tunl0", Index: 4, Up: true})
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.dp.tell(facts)
+		r.encapsulate("10.0.0.2", "192.0.2.1")
+		synctest.Wait()
+		r.dp.printObjectOps()
+		f(t, r)
+	})
+}
+
+// encapsulate wants tunnels to these nodes: always for 10.1/16, across subnets for 10.2/16.
+func (r *running) encapsulate(nodes ...string) {
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]string{},
+		Pools: []route.Pool{{Name: "always", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP},
+			{Name: "cross", Prefix: pfx("10.2.0.0/16"), Encap: route.IPIP, CrossSubnet: true}}}
+	var all []route.Object
+	for _, n := range nodes {
+		e.Nodes[addr(n)] = n
+		all = append(all, route.Endpoint{Interface: "tunl0", Outer: addr(n)})
+	}
+	r.set(func(w *Wanted) {
+		w.Encapsulation = e
+		w.Sources[route.Own].Objects, w.Sources[route.Own].Complete = all, true
+	})
+}
+
+func sorted(all []string) []string { return slices.Sorted(slices.Values(all)) }
+
+func TestTheSameNextHopIsPlainAndATunnel(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		for _, p := range []string{"10.1.0.0/26", "10.2.0.0/26", "10.3.0.0/26"} {
+			r.Learn(pfx(p), via("10.0.0.2"))
+		}
+		check(t, "near", r.dp.printOps(),
+			"put 10.1.0.0/26 via fe80::5efe:a00:2 tunl0", "put 10.2.0.0/26 via 10.0.0.2 eth0",
+			"put 10.3.0.0/26 via 10.0.0.2 eth0")
+		r.Learn(pfx("10.2.0.64/26"), via("192.0.2.1"))
+		r.Learn(pfx("10.3.0.64/26"), via("192.0.2.1"))
+		check(t, "far", sorted(r.dp.printOps()), "put 10.2.0.64/26 via fe80::5efe:c000:201 tunl0",
+			"put 10.3.0.64/26 via 192.0.2.1")
+		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.9"))
+		if s := r.state("10.1.0.128/26"); s.State != Unusable || s.Reason.String() !=
+			"IPPool(always) has IPIP: next hop 10.0.0.9 is not the address of a Node" {
+			t.Errorf("by a next hop that is no Node: %s, %s", s.State, s.Reason)
+		}
+		r.set(func(w *Wanted) { w.Encapsulation = nil })
+		check(t, "no pool encapsulates any more", sorted(r.dp.printOps()),
+			"put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.128/26 via 10.0.0.9 eth0",
+			"put 10.2.0.64/26 via 192.0.2.1")
+	})
+}
+
+// A route of ours must not become the longest match for the node behind its tunnel.
+func TestTunnelsDoNotLoop(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.encapsulate("10.1.0.7")
+		r.Learn(pfx("10.1.0.0/26"), via("10.1.0.7"))
+		if s := r.state("10.1.0.0/26"); s.State != Unusable {
+			t.Errorf("%s, %s", s.State, s.Reason)
+		}
+	})
+}
+
+func TestARouteWaitsForItsTunnel(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		e := route.Endpoint{Interface: "tunl0", Outer: addr("192.0.2.2")}
+		r.dp.state(func() { r.dp.refuseObject[e.Key()] = errGone })
+		r.encapsulate("10.0.0.2", "192.0.2.2")
+		r.Learn(pfx("10.1.0.0/26"), via("192.0.2.2"))
+		r.Learn(pfx("10.1.0.64/26"), via("10.0.0.2"))
+		check(t, "one is refused", r.dp.printOps(), "put 10.1.0.64/26 via fe80::5efe:a00:2 tunl0")
+		if s := r.state("10.1.0.0/26"); s.State != Pending {
+			t.Errorf("%s", s.State)
+		}
+		r.dp.heal()
+		time.Sleep(time.Minute)
+		check(t, "it is there", r.dp.printOps(), "put 10.1.0.0/26 via fe80::5efe:c000:202 tunl0")
+	})
+}
+
+// The data plane refuses to delete the route of a node that is gone; and then the agent is
+// restarted, which knows of that route no more than a digest.
+func TestATunnelGoesAfterItsRoutes(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		tunnelled(t, func(t *testing.T, r *running) {
+			r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
+			check(t, "learned", r.dp.printOps(), "put 10.1.0.0/26 via fe80::5efe:c000:201 tunl0")
+			r.dp.state(func() { r.dp.refuse[key("10.1.0.0/26")] = errGone })
+			if restarted {
+				r.again()
+			}
+			r.encapsulate("10.0.0.2")
+			r.AllowSweep()
+			time.Sleep(time.Minute)
+			check(t, "the route is there", r.dp.printObjectOps())
+			r.dp.heal()
+			time.Sleep(time.Minute)
+			check(t, "the route is gone", r.dp.printOps(), "del 10.1.0.0/26")
+			check(t, "and the tunnel", r.dp.printObjectOps(), "del tunnel to 192.0.2.1 by tunl0")
+		})
+	}
+}
+
+func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		var nodes []string
+		for i := range 500 {
+			nodes = append(nodes, fmt.Sprintf("192.0.%d.%d", i/250, i%250+1))
+		}
+		r.dp.state(func() { r.dp.bulks = 0 })
+		r.encapsulate(nodes...)
+		n := len(r.dp.printObjectOps())
+		r.dp.state(func() {
+			if n != 502 || r.dp.bulks > 3 || r.dp.lookups > 0 {
+				t.Errorf("%d ops in %d calls, %d look-ups", n, r.dp.bulks, r.dp.lookups)
+			}
+		})
+		r.dp.steal(route.Endpoint{Interface: "tunl0", Outer: addr(nodes[7])})
+		time.Sleep(time.Minute)
+		check(t, "one was taken away", r.dp.printObjectOps(),
+			"put tunnel to "+nodes[7]+" by tunl0")
+		before := r.dp.listings()
+		time.Sleep(time.Minute)
+		if n := r.dp.listings() - before; n > 6 {
+			t.Errorf("%d listings a minute", n)
+		}
+		r.again() // what follows is found in the journal
+		r.encapsulate(nodes...)
+		time.Sleep(time.Minute)
+		check(t, "after a restart", r.dp.printObjectOps())
+	})
+}
+
+// What an earlier run left, of which no journal tells, goes when all is known.
+func TestTunnelsOfALostJournalAreSwept(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.stop()
+		if err := os.Remove(r.Engine.keeps.path); err != nil {
+			t.Fatal(err)
+		}
+		r.again()
+		r.encapsulate("10.0.0.2")
+		time.Sleep(time.Minute)
+		if there := r.dp.there(); !slices.Contains(there, "tunnel to 192.0.2.1 by tunl0") {
+			t.Errorf("it is gone before all is known: %v", there)
+		}
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "left", r.dp.there(), "tunnel to 10.0.0.2 by tunl0")
+	})
+}
+
+// Where no pool encapsulates nothing is asked about tunnels.
+func TestNothingIsListedWithoutTunnels(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		time.Sleep(time.Minute)
+		if n := r.dp.listings(); n != 1 { // the data plane was new
+			t.Errorf("%d listings", n)
+		}
+		r.again()
+		time.Sleep(time.Minute)
+		if n := r.dp.listings(); n != 1 {
+			t.Errorf("%d listings after a restart", n)
+		}
+	})
+}

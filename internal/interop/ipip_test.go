@@ -1,0 +1,272 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
+)
+
+// ipipNode is a node whose IPIP device is in user space: the test kernel has none.
+type ipipNode struct {
+	*host
+	tunnel *netlab.IPIP
+
+	mu    sync.Mutex // guards what follows
+	outer [][]byte   // packets that came, with both headers
+}
+
+// ipipNode makes a node with a workload's address, and a tunnel to us.
+func (l *lab) ipipNode(t *testing.T, name, address, block, us string) *ipipNode {
+	t.Helper()
+	n := &ipipNode{host: l.host(t, name, address)}
+	var err error
+	n.tunnel, err = n.NS.IPIP("tunl0", pfx(address).Addr())
+	check(t, err)
+	t.Cleanup(func() { check(t, n.tunnel.Close()) })
+	n.tunnel.Watch(func(p []byte) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.outer = append(n.outer, append([]byte{}, p...))
+	})
+	n.tunnel.Route(pfx("10.1.0.0/26"), addr(us))
+	first := pfx(block).Addr()
+	check(t, n.NS.AddAddress("tunl0", netip.PrefixFrom(first, 32)))
+	check(t, n.NS.AddAddress("lo", netip.PrefixFrom(first.Next(), 32)))
+	check(t, n.NS.AddRoute(pfx("10.1.0.0/26"), netip.Addr{}, "tunl0"))
+	l.apply(t, ipipNodeResource(name, address, first.String()))
+	check(t, l.Data.ClaimBlock(t.Context(), name, pfx(block)))
+	return n
+}
+
+func ipipNodeResource(name, address, tunnel string) string {
+	return testcluster.Resource("Node", name, fmt.Sprintf(
+		"bgp: {ipv4Address: %s, ipv4IPIPTunnelAddr: %s}", address, tunnel))
+}
+
+// seen returns what came since it was last asked.
+func (n *ipipNode) seen() [][]byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.outer
+	n.outer = nil
+	return out
+}
+
+// TestIPIPOnVPP sends packets between a workload behind VPP and others behind two nodes, a
+// neighbour and one behind a router, as the mode of the pool changes. The far ends are Linux with
+// an IPIP device in user space, whose framing netlab tests.
+func TestIPIPOnVPP(t *testing.T) {
+	t.Parallel()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	l := newLab(t, "ipipvpp")
+	mode := func(mode string) {
+		t.Helper()
+		l.apply(t, testcluster.Resource("IPPool", "four", "cidr: 10.1.0.0/16, blockSize: 26, "+
+			"ipipMode: "+mode+", vxlanMode: Never"))
+	}
+	const ours = "10.0.0.102" // VPP's own: it takes what comes for it
+	us := l.host(t, "us", "10.0.0.2/24").agent()
+	l.apply(t, ipipNodeResource("us", ours+"/24", "10.1.0.1"))
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	v := us.startVPP(t, vpp)
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	us.agent.Flags = []string{"--learn", "ipam"}
+	pod := l.podBehindVPP(t, us, v, "10.1.0.7")
+
+	near := l.ipipNode(t, "near", "10.0.0.9/24", "10.1.2.0/26", ours)
+	router := l.gateway(t, "router", "10.0.0.254/24")
+	check(t, router.NS.AddAddress("eth0", pfx("10.8.0.254/24")))
+	far := l.ipipNode(t, "far", "10.8.0.8/24", "10.1.8.0/26", ours)
+	check(t, far.NS.AddRoute(pfx("10.0.0.0/24"), addr("10.8.0.254"), "eth0"))
+	check(t, v.Configure(t.Context(), "ip route add 0.0.0.0/0 via 10.0.0.254 host-uplink"))
+
+	leaves := func(what string, encapsulated ...*ipipNode) {
+		t.Helper()
+		for _, to := range []struct {
+			*ipipNode
+			pod string
+		}{{near, "10.1.2.1"}, {far, "10.1.8.1"}} {
+			tunnelled := false
+			for _, n := range encapsulated {
+				tunnelled = tunnelled || n == to.ipipNode
+			}
+			await(t, fmt.Sprintf("%s: %s, tunnelled %t", what, to.name, tunnelled),
+				func(ctx context.Context) error {
+					to.seen()
+					limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+					defer cancel()
+					if _, err := pod.Ping(limited, addr(to.pod)); err != nil {
+						return err
+					}
+					if n := len(to.seen()); (n > 0) != tunnelled {
+						return fmt.Errorf("%d packets came tunnelled", n)
+					}
+					return nil
+				})
+		}
+	}
+	mode("CrossSubnet")
+	us.start(t)
+	leaves("CrossSubnet", far) // near sends all tunnelled: each direction has a rule of its own
+	mode("Always")
+	leaves("Always", near, far)
+	checkOuterHeader(t, pod, near, ours)
+
+	// Packets of who is no Node are dropped and counted, those of Nodes go on.
+	l.strangerIsIgnored(t, v, ours)
+	leaves("beside a stranger", near, far)
+
+	// The agent restarts; a Node goes.
+	check(t, us.agent.Kill())
+	leaves("without the agent", near, far)
+	us.start(t)
+	leaves("with the next agent", near, far)
+	us.awaitReady(t)
+	_, err = l.Data.ReleaseBlock(t.Context(), pfx("10.1.8.0/26"))
+	check(t, errors.Join(err, l.Data.Delete(t.Context(), "Node", "far")))
+	await(t, "its tunnel goes", func(ctx context.Context) error {
+		out, err := v.Command(ctx, "show teib")
+		if err == nil && (strings.Contains(out, "10.8.0.8") || !strings.Contains(out, "10.0.0.9")) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	var all []agent.TunnelStatus
+	check(t, us.ask(t.Context(), &all, "tunnels"))
+	if len(all) != 1 || all[0].Node != "near" || all[0].State != "programmed" {
+		t.Errorf("tunnels %+v", all)
+	}
+}
+
+// podBehindVPP makes a workload whose interface is VPP's.
+func (l *lab) podBehindVPP(t *testing.T, us *agentNode, v *netlab.VPP,
+	address string) *netlab.Namespace {
+	t.Helper()
+	pod, err := l.Namespace("pod")
+	check(t, err)
+	check(t, l.Veth(netlab.End{Namespace: us.NS, Device: "pod0"},
+		netlab.End{Namespace: pod, Device: "eth0", Addresses: prefixes(address + "/32")}))
+	check(t, pod.FillChecksums("eth0"))
+	check(t, v.CreateHost(t.Context(), "pod0", []byte{2, 0xfe, 0, 0, 0, 7}))
+	mac, err := pod.MAC("eth0")
+	check(t, err)
+	check(t, v.Configure(t.Context(), "set interface state host-pod0 up",
+		"set interface unnumbered host-pod0 use host-uplink",
+		fmt.Sprintf("set ip neighbor host-pod0 %s %s static", address, mac),
+		fmt.Sprintf("ip route add %s/32 via %s host-pod0", address, address)))
+	check(t, pod.AddNeighbour("eth0", addr("169.254.1.1"), []byte{2, 0xfe, 0, 0, 0, 7}))
+	check(t, pod.AddRoute(pfx("0.0.0.0/0"), addr("169.254.1.1"), "eth0"))
+	return pod
+}
+
+// checkOuterHeader compares the headers of a packet with what Linux' tunl0 would send. TTL differs:
+// VPP decrements it once more (docs/decisions/0023-teib.md).
+func checkOuterHeader(t *testing.T, pod *netlab.Namespace, to *ipipNode, ours string) {
+	t.Helper()
+	for _, tc := range []struct {
+		tos int
+		df  int
+	}{{0, unix.IP_PMTUDISC_DO}, {0xb8 | 1, unix.IP_PMTUDISC_DONT}, {2, unix.IP_PMTUDISC_DO}} {
+		var p []byte
+		await(t, fmt.Sprintf("a datagram with TOS %#x", tc.tos), func(context.Context) error {
+			to.seen()
+			if err := datagram(pod, "10.1.2.1", tc.tos, tc.df); err != nil {
+				return err
+			}
+			time.Sleep(50 * time.Millisecond)
+			for _, p = range to.seen() {
+				if len(p) > 40 && p[29] == unix.IPPROTO_UDP {
+					return nil
+				}
+			}
+			return errors.New("none came")
+		})
+		outer, inner := p[:20], p[20:40]
+		if outer[0] != 0x45 || outer[9] != unix.IPPROTO_IPIP ||
+			int(binary.BigEndian.Uint16(outer[2:])) != len(p) ||
+			netip.AddrFrom4([4]byte(outer[12:])) != addr(ours) ||
+			netip.AddrFrom4([4]byte(outer[16:])) != to.Address {
+			t.Errorf("outer header % x", outer)
+		}
+		if outer[1] != byte(tc.tos&3) || inner[1] != byte(tc.tos) {
+			t.Errorf("TOS %#x: outer %#x, inner %#x", tc.tos, outer[1], inner[1])
+		}
+		df := tc.df == unix.IP_PMTUDISC_DO
+		if (outer[6]&0x40 != 0) != df || (inner[6]&0x40 != 0) != df {
+			t.Errorf("DF %t: outer % x, inner % x", df, outer[6:8], inner[6:8])
+		}
+		if inner[8] != 63 || outer[8] != 62 {
+			t.Errorf("TTL outer %d, inner %d", outer[8], inner[8])
+		}
+	}
+}
+
+// datagram sends one by UDP from a namespace.
+func datagram(from *netlab.Namespace, to string, tos, discover int) error {
+	return from.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, tos),
+			unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover),
+			unix.Sendto(fd, []byte("hello"), 0,
+				&unix.SockaddrInet4{Port: 9, Addr: addr(to).As4()}))
+	})
+}
+
+// strangerIsIgnored has a machine that is no Node send tunnelled packets.
+func (l *lab) strangerIsIgnored(t *testing.T, v *netlab.VPP, ours string) {
+	t.Helper()
+	ns := l.host(t, "stranger", "10.0.0.77/24").NS
+	x, err := ns.IPIP("tunl0", addr("10.0.0.77"))
+	check(t, err)
+	t.Cleanup(func() { check(t, x.Close()) })
+	x.Route(pfx("10.1.0.0/26"), addr(ours))
+	check(t, ns.AddRoute(pfx("10.1.0.0/26"), netip.Addr{}, "tunl0"))
+	errorsOf := func(ctx context.Context) (refused, taken int) {
+		out, err := v.Command(ctx, "show errors")
+		check(t, err)
+		for line := range strings.Lines(out) {
+			switch words := strings.Fields(line); {
+			case len(words) < 4 || words[1] != "ipip4-input":
+			case words[2] == "no":
+				_, err = fmt.Sscan(words[0], &refused)
+			default:
+				_, err = fmt.Sscan(words[0], &taken)
+			}
+			check(t, err)
+		}
+		return refused, taken - refused // VPP counts those of no tunnel as decapsulated, too
+	}
+	refused, taken := errorsOf(t.Context())
+	await(t, "packets of a stranger are counted", func(ctx context.Context) error {
+		if err := datagram(ns, "10.1.0.7", 0, unix.IP_PMTUDISC_DO); err != nil {
+			return err
+		}
+		if now, _ := errorsOf(ctx); now < refused+3 {
+			return fmt.Errorf("%d, then %d", refused, now)
+		}
+		return nil
+	})
+	if _, now := errorsOf(t.Context()); now != taken {
+		t.Errorf("%d packets of a stranger were taken", now-taken)
+	}
+}

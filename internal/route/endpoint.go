@@ -1,0 +1,60 @@
+package route
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Endpoint wants a tunnel interface of ours to lead to a node, and packets of that node alone to
+// come in by it. Routes name it by NextHop.
+type Endpoint struct {
+	Interface string
+	Outer     netip.Addr // the node's address, IPv4
+}
+
+// EndpointOf returns the endpoint that k identifies.
+func EndpointOf(k ObjectKey) (Endpoint, error) {
+	a, err := netip.ParseAddr(k.Name)
+	if err == nil && (k.Kind != TunnelEndpoint || !a.Is4()) {
+		err = fmt.Errorf("%s is not an endpoint", k)
+	}
+	return Endpoint{k.Interface, a}, err
+}
+
+func (e Endpoint) Key() ObjectKey {
+	return ObjectKey{TunnelEndpoint, e.Interface, e.Outer.String()}
+}
+
+func (e Endpoint) Digest() uint64     { return endpointDigest }
+func (e Endpoint) Needs() []ObjectKey { return []ObjectKey{LinkKey(e.Interface)} }
+
+var endpointDigest = digestOf("endpoint")
+
+// Marked: nobody else has endpoints on an interface of ours.
+func (e Endpoint) Marked() bool { return true }
+
+// endpointPrefix is that of ISATAP's link-local addresses, which have an IPv4 address in them (RFC
+// 5214 §6.1).
+var endpointPrefix = netip.MustParseAddr("fe80::5efe:0:0").As16()
+
+// EndpointHop returns the next hop by which routes name the endpoint of a node. It is the node's
+// address in a form that no route or neighbour has: by its own address VPP would take a neighbour
+// on the uplink for a neighbour on the tunnel, too (docs/decisions/0023-teib.md).
+func EndpointHop(outer netip.Addr) netip.Addr {
+	out, a := endpointPrefix, outer.As4()
+	copy(out[12:], a[:])
+	return netip.AddrFrom16(out)
+}
+
+// NextHop returns the next hop by which routes name e.
+func (e Endpoint) NextHop() netip.Addr { return EndpointHop(e.Outer) }
+
+// EndpointBehind returns the node's address of a next hop that EndpointHop has made.
+func EndpointBehind(nextHop netip.Addr) (outer netip.Addr, ok bool) {
+	if !nextHop.Is6() {
+		return outer, false
+	}
+	a := nextHop.As16()
+	outer = netip.AddrFrom4([4]byte(a[12:]))
+	return outer, EndpointHop(outer) == nextHop
+}

@@ -1,0 +1,122 @@
+package ipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// Encapsulation says how packets of node self leave: by the pool of their destination, and by the
+// Node that they go to. Pools of a kind that is not in tunnels, those of this node's data plane,
+// leave packets as they are.
+func Encapsulation(self string, tunnels []route.Encap,
+	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
+	me := s.Nodes[self]
+	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]string{}}
+	var problems []calico.Problem
+	for _, p := range Pools(s) {
+		pool, more := encapPool(p, me, tunnels)
+		e.Pools = append(e.Pools, pool)
+		problems = append(problems, more...)
+	}
+	if !e.Encapsulates() {
+		return e, problems
+	}
+	e.Published = published(s)
+	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
+		n := s.Nodes[name]
+		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, me.IPv4},
+			{n.IPv6, me.IPv6}} {
+			a := own.its.Addr()
+			if name == self || !own.its.IsValid() {
+				continue
+			}
+			why := ""
+			switch other, taken := e.Nodes[a]; {
+			case own.mine.IsValid() && a == own.mine.Addr():
+				why = fmt.Sprintf("%s is the address of this node, too", a)
+			case taken:
+				why = fmt.Sprintf("%s is the address of Node(%s), too", a, other)
+			default:
+				e.Nodes[a] = name
+				continue
+			}
+			problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
+				Err: why + ": it has no tunnel of its own"})
+		}
+	}
+	return e, problems
+}
+
+// published are the addresses of hosts that no Node has.
+func published(s *calico.Snapshot) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for p, a := range s.PeerIPs {
+		out[a] = p.Host
+	}
+	for _, n := range s.Nodes {
+		delete(out, n.IPv4.Addr())
+		delete(out, n.IPv6.Addr())
+	}
+	return out
+}
+
+// encapPool is what a pool says. VXLAN goes before IPIP, as in Felix; Calico takes no pool that has
+// both.
+func encapPool(p calico.IPPool, me calico.Node, tunnels []route.Encap) (route.Pool,
+	[]calico.Problem) {
+	pool := route.Pool{Name: p.Name, Prefix: p.CIDR}
+	field, mode, kind := "vxlanMode", p.VXLANMode, route.VXLAN
+	if !encapsulates(mode) {
+		field, mode, kind = "ipipMode", p.IPIPMode, route.IPIP
+	}
+	if !encapsulates(mode) {
+		return pool, nil
+	}
+	switch {
+	case kind == route.IPIP && p.CIDR.Addr().Is6():
+		pool.Note = fmt.Sprintf("ipipMode %s is for IPv4 alone", mode)
+	case !slices.Contains(tunnels, kind):
+		pool.Note = fmt.Sprintf("%s %s is not supported yet", field, mode)
+	default:
+		pool.Encap, pool.CrossSubnet = kind, mode == calico.EncapCrossSubnet
+		pool.Waits = cannotEncapsulate(pool, me)
+		return pool, nil
+	}
+	return pool, []calico.Problem{{
+		Resource: "IPPool(" + p.Name + ")", Harmless: true,
+		Err: pool.Note + ": its routes are programmed without encapsulation",
+	}}
+}
+
+func encapsulates(m calico.EncapMode) bool {
+	return m == calico.EncapAlways || m == calico.EncapCrossSubnet
+}
+
+// cannotEncapsulate says what this Node lacks for a pool, or "". Its addresses are calico-node's to
+// allocate.
+func cannotEncapsulate(pool route.Pool, me calico.Node) string {
+	own, tunnel := me.IPv4, me.IPv4VXLANTunnelAddr
+	ownField, tunnelField := "spec.bgp.ipv4Address", "spec.ipv4VXLANTunnelAddr"
+	switch {
+	case pool.Encap == route.IPIP:
+		tunnel, tunnelField = me.IPv4IPIPTunnelAddr, "spec.bgp.ipv4IPIPTunnelAddr"
+	case pool.Prefix.Addr().Is6():
+		own, tunnel = me.IPv6, me.IPv6VXLANTunnelAddr
+		ownField, tunnelField = "spec.bgp.ipv6Address", "spec.ipv6VXLANTunnelAddr"
+	}
+	missing := ""
+	switch {
+	case !own.IsValid():
+		missing = ownField
+	case !tunnel.IsValid():
+		missing = tunnelField
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s of Node(%s) is missing", missing, me.Name)
+}

@@ -1,0 +1,154 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+var allTunnels = []route.Encap{route.IPIP, route.VXLAN}
+
+// encapCluster has nodes written "name address/length", each with all tunnel addresses.
+func encapCluster(nodes []string, pools ...calico.IPPool) *calico.Snapshot {
+	s := snapshot()
+	clear(s.Nodes)
+	for _, text := range nodes {
+		f := strings.Fields(text)
+		n := calico.Node{Name: f[0], IPv4: pfx(f[1]), IPv4IPIPTunnelAddr: ip("10.9.0.1"),
+			IPv4VXLANTunnelAddr: ip("10.9.0.2"), IPv6VXLANTunnelAddr: ip("fd09::2")}
+		if len(f) > 2 {
+			n.IPv6 = pfx(f[2])
+		}
+		s.Nodes[n.Name] = n
+	}
+	for _, p := range pools {
+		s.IPPools[p.Name] = p
+	}
+	return s
+}
+
+func ipipPool(name, cidr string, mode calico.EncapMode) calico.IPPool {
+	return calico.IPPool{Name: name, CIDR: pfx(cidr), IPIPMode: mode}
+}
+
+func vxlanPool(name, cidr string, mode calico.EncapMode) calico.IPPool {
+	return calico.IPPool{Name: name, CIDR: pfx(cidr), VXLANMode: mode}
+}
+
+func leavesText(l route.Leaving) string {
+	switch {
+	case l.Refused:
+		return "refused"
+	case l.Encap == route.Plain:
+		return "plain"
+	}
+	return fmt.Sprintf("%s %s>%s", l.Encap, l.From, l.To)
+}
+
+// TestLeaves has three nodes in two subnets, whose prefix lengths differ: what is near is each
+// node's own opinion.
+func TestLeaves(t *testing.T) {
+	nodes := []string{"a 192.0.2.5/24 fd77::5/64", "b 192.0.2.130/25 fd77::130/64",
+		"c 198.51.100.7/32 fd78::7/64"}
+	s := encapCluster(nodes,
+		ipipPool("always", "10.1.0.0/16", calico.EncapAlways),
+		ipipPool("cross", "10.2.0.0/16", calico.EncapCrossSubnet),
+		ipipPool("never", "10.3.0.0/16", calico.EncapNever),
+		ipipPool("inside", "10.1.128.0/17", calico.EncapNever),
+		vxlanPool("vxlan", "10.4.0.0/16", calico.EncapAlways),
+		vxlanPool("vcross", "fd04::/48", calico.EncapCrossSubnet),
+		ipipPool("six", "fd05::/48", calico.EncapAlways),
+		calico.IPPool{Name: "both", CIDR: pfx("10.5.0.0/16"), IPIPMode: calico.EncapAlways,
+			VXLANMode: calico.EncapAlways})
+	for _, tc := range []struct{ self, dest, nextHop, want string }{
+		{"a", "10.1.0.64/26", "192.0.2.130", "IPIP 192.0.2.5>192.0.2.130"},
+		{"a", "10.1.0.64/26", "192.0.2.99", "refused"}, // no Node
+		{"a", "10.2.0.64/26", "192.0.2.99", "plain"},   // but in my subnet
+		{"a", "10.2.0.64/26", "192.0.2.130", "plain"},  // the asymmetric pair
+		{"b", "10.2.0.0/26", "192.0.2.5", "IPIP 192.0.2.130>192.0.2.5"},
+		{"a", "10.2.0.64/26", "198.51.100.7", "IPIP 192.0.2.5>198.51.100.7"},
+		{"c", "10.2.0.64/26", "192.0.2.5", "IPIP 198.51.100.7>192.0.2.5"},
+		{"a", "10.2.0.64/26", "203.0.113.1", "refused"},
+		{"a", "10.3.0.64/26", "192.0.2.130", "plain"},
+		{"a", "10.1.128.64/26", "192.0.2.130", "plain"}, // the longer pool decides
+		{"a", "10.0.0.0/8", "192.0.2.130", "plain"},     // it lies in no pool
+		{"a", "10.4.0.64/26", "192.0.2.130", "VXLAN 192.0.2.5>192.0.2.130"},
+		{"a", "10.5.0.64/26", "192.0.2.130", "VXLAN 192.0.2.5>192.0.2.130"},
+		{"a", "fd04::40/122", "fd77::130", "plain"},
+		{"a", "fd04::40/122", "fd78::7", "VXLAN fd77::5>fd78::7"},
+		{"a", "fd05::40/122", "fd78::7", "plain"},
+	} {
+		e, _ := Encapsulation(tc.self, allTunnels, s)
+		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip(tc.nextHop))
+		if got := leavesText(l); got != tc.want || l.Reason == "" {
+			t.Errorf("%s to %s by %s: got %s (%s), want %s", tc.self, tc.dest, tc.nextHop, got,
+				l.Reason, tc.want)
+		}
+	}
+}
+
+func TestPoolWaitsForOwnAddresses(t *testing.T) {
+	s := encapCluster([]string{"me 192.0.2.5/24", "b 198.51.100.7/24"},
+		ipipPool("p", "10.1.0.0/16", calico.EncapCrossSubnet),
+		vxlanPool("q", "10.2.0.0/16", calico.EncapAlways),
+		vxlanPool("r", "fd02::/48", calico.EncapAlways))
+	full := s.Nodes["me"]
+	noIPIP := func(n *calico.Node) { n.IPv4IPIPTunnelAddr = netip.Addr{} }
+	for name, tc := range map[string]struct {
+		edit func(*calico.Node)
+		dest string
+		want string // in the reason; "": it leaves
+	}{
+		"all there": {func(*calico.Node) {}, "10.1.0.0/26", ""},
+		"no address": {func(n *calico.Node) { n.IPv4 = netip.Prefix{} }, "10.1.0.0/26",
+			"spec.bgp.ipv4Address"},
+		"no IPIP": {noIPIP, "10.1.0.0/26", "spec.bgp.ipv4IPIPTunnelAddr"},
+		"no VXLAN": {func(n *calico.Node) { n.IPv4VXLANTunnelAddr = netip.Addr{} }, "10.2.0.0/26",
+			"spec.ipv4VXLANTunnelAddr"},
+		"no IPv6":                  {func(*calico.Node) {}, "fd02::/122", "spec.bgp.ipv6Address"},
+		"VXLAN does not need IPIP": {noIPIP, "10.2.0.0/26", ""},
+	} {
+		n := full
+		tc.edit(&n)
+		s.Nodes["me"] = n
+		e, _ := Encapsulation("me", allTunnels, s)
+		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip("198.51.100.7"))
+		if l.Refused != (tc.want != "") || !strings.Contains(l.Reason, tc.want) {
+			t.Errorf("%s: got %s, %q, want %q", name, leavesText(l), l.Reason, tc.want)
+		}
+	}
+}
+
+func TestEncapsulationProblems(t *testing.T) {
+	text := func(tunnels []route.Encap, nodes []string, pools ...calico.IPPool) string {
+		_, problems := Encapsulation("a", tunnels, encapCluster(nodes, pools...))
+		var all []string
+		for _, p := range problems {
+			all = append(all, fmt.Sprintf("%s harmless %v", p, p.Harmless))
+		}
+		return strings.Join(all, "\n")
+	}
+	pool := ipipPool("p", "10.1.0.0/16", calico.EncapAlways)
+	shared := []string{"a 192.0.2.5/24", "b 192.0.2.6/24", "c 192.0.2.6/24", "d 192.0.2.5/24"}
+	for _, tc := range []struct{ got, want string }{
+		{text(allTunnels, shared[:2], pool), ""},
+		{text(nil, shared[:2], pool), "IPPool(p): ipipMode Always is not supported yet: its " +
+			"routes are programmed without encapsulation harmless true"},
+		{text(allTunnels, shared[:2], ipipPool("p", "fd01::/48", calico.EncapCrossSubnet)),
+			"IPPool(p): ipipMode CrossSubnet is for IPv4 alone: its routes are programmed " +
+				"without encapsulation harmless true"},
+		{text(allTunnels, shared), ""}, // nothing encapsulates
+		{text(allTunnels, shared, pool), "Node(c): 192.0.2.6 is the address of Node(b), too: it " +
+			"has no tunnel of its own harmless false\n" +
+			"Node(d): 192.0.2.5 is the address of this node, too: it has no tunnel of its own " +
+			"harmless false"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got\n%s\nwant\n%s", tc.got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package vpp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/interface_types"
+	"go.fd.io/govpp/binapi/ip_types"
+	"go.fd.io/govpp/binapi/ipip"
+	"go.fd.io/govpp/binapi/teib"
+	"go.fd.io/govpp/binapi/tunnel_types"
+
+	"vpp-route-agent/internal/route"
+)
+
+// An IPIP interface is one multipoint interface of VPP, whose TEIB entries say where the packets of
+// a next hop go. VPP takes packets only from addresses that have an entry (src/vnet/ipip/ipip.c,
+// ipip_teib_mk_key); it drops and counts all others. docs/decisions/0023-teib.md has why.
+
+const (
+	// ipipDevice is what VPP calls the device of an IPIP interface.
+	ipipDevice = "IPIP tunnel device"
+	// ipipInstance is the number of ours, which any client may choose. It is in the name, by which
+	// we know one that has no mark yet.
+	ipipInstance = 17900000
+)
+
+var ipipNeeds = []api.Message{(*ipip.IpipAddTunnel)(nil), (*ipip.IpipAddTunnelReply)(nil),
+	(*ipip.IpipDelTunnel)(nil), (*ipip.IpipDelTunnelReply)(nil), (*teib.TeibDump)(nil),
+	(*teib.TeibDetails)(nil), (*teib.TeibEntryAddDel)(nil), (*teib.TeibEntryAddDelReply)(nil)}
+
+func isOwnIPIP(d *interfaces.SwInterfaceDetails) bool {
+	return text(d.InterfaceName) == fmt.Sprintf("ipip%d", ipipInstance)
+}
+
+// likeLinux are what Linux' tunl0 does: TTL, DF and ECN of the outer header are those of the
+// packet; the rest of its TOS is 0.
+const likeLinux = tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_HOP_LIMIT |
+	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_DF |
+	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_ECN |
+	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_DECAP_COPY_ECN
+
+func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) {
+	r, err := ask[ipip.IpipAddTunnelReply](ctx, l.conn, &ipip.IpipAddTunnel{
+		Tunnel: ipip.IpipTunnel{Instance: ipipInstance, Src: encodeAddress(want.Source),
+			Dst: encodeAddress(netip.IPv4Unspecified()), Flags: likeLinux,
+			Mode: tunnel_types.TUNNEL_API_MODE_MP}})
+	if err != nil {
+		return 0, err
+	}
+	switch err = vppError(r.Retval); {
+	case errors.Is(err, interfaceExists):
+		err = declined(fmt.Sprintf("another program has a multipoint IPIP interface with the "+
+			"source address %s", want.Source))
+	case errors.Is(err, instanceInUse):
+		err = declined(fmt.Sprintf("another program has the IPIP interface %d", ipipInstance))
+	}
+	if err != nil {
+		return 0, err
+	}
+	// What is there is of an interface that had the index, and was deleted by another program.
+	err = l.deleteEndpoints(ctx, r.SwIfIndex)
+	return uint32(r.SwIfIndex), err
+}
+
+// removeIPIP deletes the endpoints first: they would outlive the interface, and be those of the
+// next one with its index.
+func removeIPIP(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
+	if err := l.deleteEndpoints(ctx, d.SwIfIndex); err != nil {
+		return err
+	}
+	r, err := ask[ipip.IpipDelTunnelReply](ctx, l.conn, &ipip.IpipDelTunnel{SwIfIndex: d.SwIfIndex})
+	return cmp.Or(err, vppError(r.Retval))
+}
+
+func (l *session) deleteEndpoints(ctx context.Context, on interface_types.InterfaceIndex) error {
+	all, err := readTEIB(ctx, l.conn)
+	var reqs []request
+	for _, e := range all {
+		if err == nil && e.SwIfIndex == on {
+			reqs = append(reqs, &teib.TeibEntryAddDel{Entry: e})
+		}
+	}
+	if err != nil || len(reqs) == 0 {
+		return err
+	}
+	for _, err := range changeTEIB(ctx, l.conn, reqs) {
+		if err != nil && !errors.Is(err, noSuchEntry) {
+			return err
+		}
+	}
+	return nil
+}
+
+func readTEIB(ctx context.Context, c *conn) ([]teib.TeibEntry, error) {
+	var all []teib.TeibEntry
+	err := dump(ctx, c, []request{&teib.TeibDump{}}, func(_ int, d *teib.TeibDetails) {
+		all = append(all, d.Entry)
+	})
+	if err != nil {
+		return nil, err // the reader may still be in the handler
+	}
+	return all, nil
+}
+
+// manyRequests go in one write.
+const manyRequests = 2048
+
+// changeTEIB sends requests, many at once, and returns the outcome of each.
+func changeTEIB(ctx context.Context, c *conn, reqs []request) (out []error) {
+	for some := range slices.Chunk(reqs, manyRequests) {
+		out = append(out, changeSomeTEIB(ctx, c, some)...)
+	}
+	return out
+}
+
+func changeSomeTEIB(ctx context.Context, c *conn, reqs []request) []error {
+	out := make([]error, len(reqs))
+	answers := make([]*teib.TeibEntryAddDelReply, len(reqs))
+	err := dump(ctx, c, reqs, func(i int, r *teib.TeibEntryAddDelReply) { answers[i] = r })
+	for i := range out {
+		switch {
+		case err != nil: // the reader may still be in the handler
+			out[i] = err
+		case answers[i] == nil:
+			out[i] = fmt.Errorf("VPP left request %d of %d unanswered", i, len(reqs))
+		default:
+			out[i] = vppError(answers[i].Retval)
+		}
+	}
+	return out
+}
+
+func endpointRequest(on uint32, e route.Endpoint, add bool) *teib.TeibEntryAddDel {
+	req := &teib.TeibEntryAddDel{Entry: teib.TeibEntry{
+		SwIfIndex: interface_types.InterfaceIndex(on), Peer: encodeAddress(e.NextHop()),
+		Nh: encodeAddress(e.Outer)}}
+	if add {
+		req.IsAdd = 1
+	}
+	return req
+}
+
+// endpoint returns what an entry is, if it is one that we make.
+func endpoint(e teib.TeibEntry, name string) (route.Endpoint, bool) {
+	peer := decodeUnion(e.Peer.Un, e.Peer.Af == ip_types.ADDRESS_IP6)
+	outer, ok := route.EndpointBehind(peer)
+	ok = ok && e.NhTableID == 0 && e.Nh.Af == ip_types.ADDRESS_IP4 &&
+		decodeUnion(e.Nh.Un, false) == outer
+	return route.Endpoint{Interface: name, Outer: outer}, ok
+}
+
+func readEndpoint(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
+	want, err := route.EndpointOf(k)
+	if err != nil {
+		return nil, err
+	}
+	on, _, err := l.findLink(ctx, k.Interface)
+	if err != nil {
+		return nil, err
+	}
+	all, err := readTEIB(ctx, l.conn)
+	for _, e := range all {
+		found, ok := endpoint(e, k.Interface)
+		if ok && found == want && uint32(e.SwIfIndex) == on {
+			return found, nil
+		}
+	}
+	return nil, wrap(err, "read tunnels")
+}
+
+func putEndpoint(ctx context.Context, l *session, o route.Object) error {
+	return applyOne(ctx, l, route.ObjectOp{Key: o.Key(), Put: o})
+}
+
+func removeEndpoint(ctx context.Context, l *session, k route.ObjectKey) error {
+	return applyOne(ctx, l, route.ObjectOp{Key: k})
+}
+
+func applyOne(ctx context.Context, l *session, op route.ObjectOp) (err error) {
+	l.applyEndpoints(ctx, []route.ObjectOp{op}, func(_ int, e error) { err = e })
+	return err
+}
+
+// Objects implements fib.Bulk: the endpoints on interfaces that have our mark.
+func (v *VPP) Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
+	l, err := v.current()
+	if err != nil {
+		return nil, err
+	}
+	if len(l.conn.missing(ipipNeeds)) > 0 || kind != route.TunnelEndpoint {
+		return nil, nil
+	}
+	links, err := readDetails(ctx, l.conn)
+	if err != nil {
+		return nil, fmt.Errorf("vpp: %w", err)
+	}
+	ours := map[interface_types.InterfaceIndex]string{}
+	for _, d := range links {
+		if m := markOf(d); m.name != "" && text(d.InterfaceDevType) == ipipDevice {
+			ours[d.SwIfIndex] = m.name
+		}
+	}
+	if len(ours) == 0 {
+		return nil, nil
+	}
+	all, err := readTEIB(ctx, l.conn)
+	if err != nil {
+		return nil, fmt.Errorf("vpp: read tunnels: %w", err)
+	}
+	var out []route.Object
+	for _, e := range all {
+		if found, ok := endpoint(e, ours[e.SwIfIndex]); ok && found.Interface != "" {
+			out = append(out, found)
+		}
+	}
+	return out, nil
+}
+
+// ApplyObjects implements fib.Bulk.
+func (v *VPP) ApplyObjects(ctx context.Context, ops []route.ObjectOp,
+	done func(i int, err error)) {
+	l, err := v.current()
+	for i := range ops {
+		if err != nil {
+			done(i, err)
+		}
+	}
+	if err == nil {
+		l.applyEndpoints(ctx, ops, func(i int, err error) {
+			done(i, wrap(err, "vpp"))
+		})
+	}
+}
+
+// applyEndpoints changes endpoints, all in one write. They need not be looked up: an entry of a
+// node that is there is as we make it.
+func (l *session) applyEndpoints(ctx context.Context, ops []route.ObjectOp,
+	done func(i int, err error)) {
+	on := map[string]uint32{}
+	var reqs []request
+	var asked []int // which op each request is for
+	for i, op := range ops {
+		e, err := route.EndpointOf(op.Key)
+		index, known := on[op.Key.Interface]
+		if err == nil && !known {
+			index, _, err = l.findLink(ctx, op.Key.Interface)
+		}
+		switch {
+		case errors.Is(err, route.ErrNoLink) && op.Put == nil:
+			done(i, nil) // it went with the interface
+		case err != nil:
+			done(i, err)
+		default:
+			on[op.Key.Interface] = index
+			reqs, asked = append(reqs, endpointRequest(index, e, op.Put != nil)), append(asked, i)
+		}
+	}
+	for n, err := range changeTEIB(ctx, l.conn, reqs) {
+		op := ops[asked[n]]
+		if op.Put != nil && errors.Is(err, entryExists) ||
+			op.Put == nil && errors.Is(err, noSuchEntry) {
+			err = nil
+		}
+		var refused apiError
+		if err != nil && !errors.As(err, &refused) {
+			err = fmt.Errorf("%w: %w", route.ErrUnanswered, err)
+		}
+		done(asked[n], wrap(err, "change %s", op.Key))
+	}
+}

@@ -1,0 +1,139 @@
+package vpp_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.fd.io/govpp/api"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp"
+)
+
+var testTunnel = route.Link{Name: "tunl0", Kind: route.IPIPTunnel, Source: testLinks[0].V4.Addr()}
+
+func endpointTo(a string) route.Endpoint {
+	return route.Endpoint{Interface: testTunnel.Name, Outer: netip.MustParseAddr(a)}
+}
+
+// Another program's interface is neither adopted nor deleted; the error names it.
+func TestTunnelOfAnotherProgram(t *testing.T) {
+	s := newServer(t)
+	s.AddIPIP(7, testTunnel.Source)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	want := "another program has a multipoint IPIP interface with the source address 10.0.1.1"
+	if err := a.PutObject(t.Context(), testTunnel); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	check(t, a.DeleteObject(t.Context(), testTunnel.Key()))
+	if all := s.Interfaces(); !slices.Contains(all, "ipip7") {
+		t.Errorf("left are %v", all)
+	}
+}
+
+// The tunnel of an agent that was killed before it could mark it is ours by its number.
+func TestTunnelThatIsNotMarkedYet(t *testing.T) {
+	const ours = 17900000
+	for _, wanted := range []bool{true, false} {
+		s := newServer(t)
+		s.AddIPIP(ours, netip.MustParseAddr("10.0.2.1")) // the Node had another address then
+		a := runAgent(t, vpp.Config{Socket: s.Socket()})
+		a.await(t, "VPP", present)
+		left := 1
+		if wanted {
+			check(t, a.PutObject(t.Context(), testTunnel))
+		} else {
+			check(t, a.DeleteObject(t.Context(), testTunnel.Key()))
+			left = 0
+		}
+		all := s.Interfaces()
+		tunnels := slices.DeleteFunc(all, func(name string) bool {
+			return !strings.Contains(name, "tunl0") && !strings.Contains(name, "ipip")
+		})
+		if len(tunnels) != left || slices.Contains(tunnels, "ipip17900000") {
+			t.Errorf("wanted %v: there are %v", wanted, tunnels)
+		}
+	}
+}
+
+// The connection ends while nodes are being added: what is not answered is said to be open, and
+// repeating it makes what is wanted.
+func TestConnectionEndsWhileNodesAreAdded(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	var ops []route.ObjectOp
+	for _, to := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		e := endpointTo(to)
+		ops = append(ops, route.ObjectOp{Key: e.Key(), Put: e})
+	}
+	asked := 0
+	s.CutAt(func(m api.Message) bool {
+		if m.GetMessageName() == "teib_entry_add_del" {
+			asked++
+		}
+		return asked == 2
+	})
+	a.ApplyObjects(t.Context(), ops, func(i int, err error) {
+		if !errors.Is(err, route.ErrUnanswered) {
+			t.Errorf("%s: %v", ops[i].Key, err)
+		}
+	})
+	s.CutAt(nil)
+	a.await(t, "VPP is gone", absent)
+	a.await(t, "VPP is back", present)
+	a.ApplyObjects(t.Context(), ops, func(i int, err error) { check(t, err) })
+	if got := s.Endpoints(testTunnel.Name); len(got) != len(ops) {
+		t.Errorf("VPP has %v", got)
+	}
+}
+
+// One node that VPP refuses is told alone.
+func TestOneNodeIsRefused(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	var ops []route.ObjectOp
+	for _, to := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		e := endpointTo(to)
+		ops = append(ops, route.ObjectOp{Key: e.Key(), Put: e})
+	}
+	asked := 0
+	s.Refuse(func(m api.Message) int32 {
+		if m.GetMessageName() != "teib_entry_add_del" {
+			return 0
+		}
+		if asked++; asked == 2 {
+			return -3
+		}
+		return 0
+	})
+	a.ApplyObjects(t.Context(), ops, func(i int, err error) {
+		if (err != nil) != (i == 1) || errors.Is(err, route.ErrUnanswered) {
+			t.Errorf("%s: %v", ops[i].Key, err)
+		}
+	})
+}
+
+// A VPP without IPIP's messages says so, and takes everything else.
+func TestVPPWithoutTunnels(t *testing.T) {
+	s := newServer(t)
+	s.Lack("teib_entry_add_del")
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	if err := a.PutObject(t.Context(), testTunnel); err == nil ||
+		!strings.Contains(err.Error(), "this VPP cannot make the IPIP tunnel: it lacks") {
+		t.Errorf("%v", err)
+	}
+	if all, err := a.Objects(t.Context(), route.TunnelEndpoint); err != nil || len(all) > 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	a.mustApply(t, hostRoutes(1)...)
+}
