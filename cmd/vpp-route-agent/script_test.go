@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 // eitherDatastore are scripts that run with Calico's data in the Kubernetes API, too: those that
 // are about the data. Of what is behind a snapshot no part knows where that came from.
 var eitherDatastore = []string{"agent-restart", "borrowed", "local-workload", "mainline",
-	"no-node", "selectors", "services"}
+	"no-node", "selectors"}
 
 func TestScriptsInKubernetes(t *testing.T) {
 	t.Attr("part", "Kubernetes API, a stand-in")
