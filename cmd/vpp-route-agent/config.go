@@ -49,6 +49,7 @@ type config struct {
 	kube               kubernetes.ClientConfig
 	apiGroup           string // of Calico's data; "": the one that there is
 	usePodCIDR         bool
+	nodeRef            string // what Kubernetes calls this node; "": nodeName
 	etcdLegacy         legacyEndpoint
 	learnBGP           bool
 	learnIPAM          bool

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/etcd"
@@ -98,23 +100,41 @@ type source interface {
 	Snapshots() <-chan *calico.Snapshot
 	Run(context.Context) error
 	status() agent.DatastoreStatus
+	// reload takes what it needs of changed settings.
+	reload(config)
 }
 
-// newSource returns the source of a node. versions are those of the last good snapshot.
-func newSource(cfg config, node string, versions map[string]calico.Version, log *slog.Logger) (
-	source, error) {
+// newSource returns the source of a node. kept is the last good snapshot; nil: there is none.
+func newSource(cfg config, node string, kept *calico.Snapshot, log *slog.Logger) (source, error) {
+	conf := kubernetes.Config{
+		Node: node, Needs: cfg.needs(), Group: cfg.apiGroup, UsePodCIDR: cfg.usePodCIDR,
+		NodeRef: cfg.nodeRef, ClusterIPs: cfg.clusterIPs.IsValid(),
+	}
+	if kept != nil {
+		conf.Versions = kept.Versions
+	}
 	if !cfg.inKubernetes() {
 		s, err := etcd.New(cfg.etcd(), node, cfg.needs(), log)
-		return etcdSource{s}, err
+		if err != nil || !cfg.learnBGP || !cfg.hasKubernetes() {
+			return etcdSource{s}, err
+		}
+		client, err := api.NewClientFor(cfg.kube)
+		switch {
+		case err != nil && cfg.kube.Kubeconfig == "" && cfg.kube.Server == "":
+			log.Warn("Services are not read, since this pod has no access to the Kubernetes API",
+				"err", err)
+			return etcdSource{s}, nil
+		case err != nil:
+			return nil, fmt.Errorf("--kubeconfig: %w", err)
+		}
+		return besideEtcd{etcdSource{s},
+			kubernetes.NewBeside(client, conf, kept, s.Snapshots(), log)}, nil
 	}
 	client, err := api.NewClientFor(cfg.kube)
 	if err != nil {
 		return nil, fmt.Errorf("--datastore-type kubernetes, --kubeconfig: %w", err)
 	}
-	s, err := kubernetes.New(client, kubernetes.Config{
-		Node: node, Needs: cfg.needs(), Group: cfg.apiGroup, UsePodCIDR: cfg.usePodCIDR,
-		Versions: versions,
-	}, log)
+	s, err := kubernetes.New(client, conf, log)
 	return kubernetesSource{s}, err
 }
 
@@ -129,7 +149,36 @@ func (e etcdSource) status() agent.DatastoreStatus {
 	}
 }
 
+func (etcdSource) reload(config) {}
+
+// besideEtcd has Services from the Kubernetes API, all else from etcd.
+type besideEtcd struct {
+	etcdSource
+	services *kubernetes.Beside
+}
+
+func (b besideEtcd) Snapshots() <-chan *calico.Snapshot { return b.services.Snapshots() }
+
+func (b besideEtcd) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.etcdSource.Run(ctx) })
+	group.Go(func() error { return b.services.Run(ctx) })
+	return group.Wait()
+}
+
+func (b besideEtcd) status() agent.DatastoreStatus {
+	s := b.etcdSource.status()
+	if why := b.services.Error(); why != "" && s.Connected {
+		s.Connected, s.Error = false, "Services of the Kubernetes API: "+why
+	}
+	return s
+}
+
+func (b besideEtcd) reload(to config) { b.services.SetClusterIPs(to.clusterIPs.IsValid()) }
+
 type kubernetesSource struct{ *kubernetes.Source }
+
+func (k kubernetesSource) reload(to config) { k.SetClusterIPs(to.clusterIPs.IsValid()) }
 
 func (k kubernetesSource) status() agent.DatastoreStatus {
 	s := k.Status()
@@ -145,6 +194,11 @@ func timeOrNil(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// hasKubernetes reports whether there is a Kubernetes API besides etcd.
+func (c config) hasKubernetes() bool {
+	return api.InPod() || c.kube.Kubeconfig != "" || c.kube.Server != ""
 }
 
 // where names the datastore for people.
@@ -186,10 +240,10 @@ func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapsh
 	return nil, fmt.Errorf("%s (%s): %s", cfg.where(), settings, source.status().Error)
 }
 
-// keptVersions are how new the data were that an earlier run kept on disk: the Kubernetes API may
-// answer with older ones.
-func keptVersions(cfg config, log *slog.Logger) map[string]calico.Version {
-	if !cfg.inKubernetes() {
+// keptSnapshot is what an earlier run kept on disk: the Kubernetes API may answer with older data.
+// nil: nothing.
+func keptSnapshot(cfg config, log *slog.Logger) *calico.Snapshot {
+	if !cfg.inKubernetes() && !cfg.hasKubernetes() {
 		return nil
 	}
 	s, err := lastgood.Read(cfg.stateDir, cfg.nodeName, cfg.needs())
@@ -200,7 +254,7 @@ func keptVersions(cfg config, log *slog.Logger) map[string]calico.Version {
 		log.Warn("it is not known how new the data of an earlier run were", "err", err)
 		return nil
 	}
-	return s.Versions
+	return s
 }
 
 // datastore is a source and, while that is away, the copy that an earlier run kept on disk.

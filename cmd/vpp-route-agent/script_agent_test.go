@@ -84,8 +84,14 @@ func agentStart(sc *script, flags []string) (string, error) {
 
 // datastoreFlags say where the agent finds Calico's data.
 func (sc *script) datastoreFlags() ([]string, error) {
+	inEtcd := []string{"--etcd-endpoints", "http://" + sc.net + ".1:2379"}
+	if sc.beside != nil {
+		file, err := sc.beside.WriteKubeconfig(sc.env.WorkDir, sc.beside.URL(),
+			"token: "+kubetest.Token)
+		return append(inEtcd, "--kubeconfig", file), err
+	}
 	if !sc.kubernetes {
-		return []string{"--etcd-endpoints", "http://" + sc.net + ".1:2379"}, nil
+		return inEtcd, nil
 	}
 	e, err := sc.datastore()
 	if err != nil {

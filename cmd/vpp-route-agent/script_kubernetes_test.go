@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"strconv"
 
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/yamldoc"
 )
 
 var kubernetesCommand = verbs(map[string]command{
 	"use":    kubernetesUse,
+	"beside": kubernetesBeside,
+	"put":    kubernetesPut,
+	"delete": kubernetesDelete,
 	"deny":   kubernetesDeny,
 	"allow":  kubernetesAllow,
 	"refuse": kubernetesRefuse,
@@ -35,13 +40,56 @@ func kubernetesUse(sc *script, _ []string) (string, error) {
 	return etcdStart(sc, nil)
 }
 
+// kubernetes beside: there is a Kubernetes API without data of Calico's, and the agent knows it.
+func kubernetesBeside(sc *script, _ []string) (string, error) {
+	sc.beside = kubetest.Start()
+	return "", nil
+}
+
 // onAPI runs do on the Kubernetes API.
 func (sc *script) onAPI(do func(*kubetest.Server)) (string, error) {
+	if sc.beside != nil {
+		do(sc.beside)
+		return "", nil
+	}
 	if sc.etcd == nil || sc.etcd.api == nil {
 		return "", usage("kubernetes use, and etcd start, come first")
 	}
 	do(sc.etcd.api)
 	return "", nil
+}
+
+// kubernetes put FILE: the objects in it, Services and EndpointSlices. Calico's are mirrored.
+func kubernetesPut(sc *script, args []string) (string, error) {
+	if len(args) != 1 {
+		return "", usage("kubernetes put FILE")
+	}
+	text, err := sc.read(args[0])
+	if err != nil {
+		return "", err
+	}
+	docs, err := yamldoc.All([]byte(text))
+	if err != nil {
+		return "", err
+	}
+	return sc.onAPI(func(s *kubetest.Server) {
+		s.Install("discovery.k8s.io/v1", "endpointslices")
+		for _, doc := range docs {
+			if bytes.Contains(doc, []byte(`"kind":"Service"`)) {
+				s.PutObject("services", doc)
+			} else {
+				s.PutObject("endpointslices.discovery.k8s.io", doc)
+			}
+		}
+	})
+}
+
+// kubernetes delete RESOURCE NAMESPACE/NAME
+func kubernetesDelete(sc *script, args []string) (string, error) {
+	if len(args) != 2 {
+		return "", usage("kubernetes delete RESOURCE NAMESPACE/NAME")
+	}
+	return sc.onAPI(func(s *kubetest.Server) { s.DeleteObject(args[0], args[1]) })
 }
 
 // kubernetes deny VERB RESOURCE: the right is taken away.

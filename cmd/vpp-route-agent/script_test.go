@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 // eitherDatastore are scripts that run with Calico's data in the Kubernetes API, too: those that
 // are about the data. Of what is behind a snapshot no part knows where that came from.
 var eitherDatastore = []string{"agent-restart", "borrowed", "local-workload", "mainline",
-	"no-node", "selectors", "services"}
+	"no-node", "selectors"}
 
 func TestScriptsInKubernetes(t *testing.T) {
 	t.Attr("part", "Kubernetes API, a stand-in")
@@ -126,6 +126,7 @@ type script struct {
 	children *forker
 	// kubernetes: the agent reads the Kubernetes API instead of etcd.
 	kubernetes bool
+	beside     *kubetest.Server // nil: there is none besides etcd
 	saved      kubetest.Saved
 	etcd       *etcdLab
 	vpp        *vppLab
@@ -171,6 +172,9 @@ func (sc *script) close() {
 	}
 	if sc.etcd != nil {
 		sc.etcd.close()
+	}
+	if sc.beside != nil {
+		sc.beside.Close()
 	}
 	if sc.service != nil {
 		sc.service.conn.Close()

@@ -111,6 +111,9 @@ var settings = []setting{
 		boolean: true, usage: "take the podCIDRs of Kubernetes' Nodes for their blocks, as where " +
 			"calico-node has USE_POD_CIDR",
 		set: truth(func(c *config) *bool { return &c.usePodCIDR })},
+	{flag: "k8s-node-ref", env: []string{"CALICO_K8S_NODE_REF"}, file: "k8sNodeRef", literal: true,
+		usage: "what Kubernetes calls this node, for endpoints of services; default: --node-name",
+		set:   text(func(c *config) *string { return &c.nodeRef })},
 
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
 		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP goes first, " +

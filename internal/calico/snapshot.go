@@ -41,6 +41,10 @@ type Snapshot struct {
 	Felix             map[string]FelixConfiguration  // "default" and this node's own, "node.<name>"
 	// next hops that hosts publish; not Calico's
 	PeerIPs map[PeerIP]netip.Addr
+	// Services and Endpoints are by "namespace/name" of the Service; one without EndpointSlices has
+	// no Endpoints. nil Services: they are not read.
+	Services  map[string]Service   `json:",omitzero"`
+	Endpoints map[string]Endpoints `json:",omitzero"`
 
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
 	// migration.

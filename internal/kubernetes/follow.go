@@ -62,6 +62,7 @@ type Follower struct {
 
 	news    chan news
 	listing chan struct{} // of size one: who has put something in lists
+	look    chan struct{} // of size one: the data want other resources
 
 	reflectors map[Resource]*reflector
 	kept       map[string]Kept // by Resource.Kind
@@ -86,6 +87,8 @@ type Published struct {
 	Lists   int // that were completed
 	// Received is when the first event came of those that are new; zero: there is none.
 	Received time.Time
+	// Lacking are the kinds of Separate resources that could not be read.
+	Lacking []string
 }
 
 // Status is the state of a Follower, for people and metrics.
@@ -116,8 +119,8 @@ func NewFollower(client *Client, data Data, kept map[string]Kept, publish func(P
 	f := &Follower{client: client, data: data, publish: publish,
 		log: log.With("component", "kubernetes"), ProbeEvery: probeInterval,
 		AbsentEvery: absentInterval, RelistSpread: relistSpread, LastRetry: lastRetry,
-		named: map[string]bool{},
-		news:  make(chan news), listing: make(chan struct{}, 1),
+		named: map[string]bool{}, news: make(chan news),
+		listing: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reflectors: map[Resource]*reflector{}, kept: maps.Clone(kept),
 		status: Status{Server: client.server, Error: "not tried yet"}}
 	if f.kept == nil {
@@ -159,6 +162,15 @@ func (f *Follower) Retry(ctx context.Context, do func(context.Context, *Client) 
 	}
 }
 
+// Look has Resources asked for again, for a reason that does not come from the API server. It is
+// safe for concurrent use.
+func (f *Follower) Look() {
+	select {
+	case f.look <- struct{}{}:
+	default:
+	}
+}
+
 // Run follows until ctx ends and returns nil. Call it once.
 func (f *Follower) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -180,6 +192,8 @@ func (f *Follower) Run(ctx context.Context) error {
 			f.burst.Rang()
 			f.publishChanges()
 			continue
+		case <-f.look:
+			f.match(ctx, &running)
 		case n := <-f.news:
 			// one that is not known has ended meanwhile
 			if n.from == nil || f.reflectors[n.from.Resource] == n.from {
@@ -236,6 +250,9 @@ func (f *Follower) match(ctx context.Context, running *sync.WaitGroup) {
 		if !wanted[r] {
 			n.end()
 			delete(f.reflectors, r)
+			if r.Name == "" { // what there was is not wanted: it is not missing later
+				f.kept[r.Kind()] = Kept{Version: f.kept[r.Kind()].Version}
+			}
 			f.data.BeginList()
 			f.data.EndList(r)
 		}
@@ -421,8 +438,13 @@ func (f *Follower) publishChanges() {
 	if !f.isListed && !f.data.Changed() {
 		return
 	}
+	var lacking []string
 	for _, r := range f.reflectors {
-		if !r.listed || r.due {
+		switch {
+		case r.listed && !r.due:
+		case f.isForbidden(r):
+			lacking = append(lacking, r.Kind())
+		default:
 			return
 		}
 	}
@@ -430,9 +452,15 @@ func (f *Follower) publishChanges() {
 		f.lists++
 	}
 	f.isListed, f.synced = false, true
-	f.publish(Published{f.newest(), maps.Clone(f.kept), f.lists, f.received})
+	f.publish(Published{f.newest(), maps.Clone(f.kept), f.lists, f.received, lacking})
 	f.received = time.Time{}
 	f.show()
+}
+
+// isForbidden reports whether nothing can be known of r and nothing was known.
+func (f *Follower) isForbidden(r *reflector) bool {
+	return r.Separate && !r.listed && statusOf(r.problem) == http.StatusForbidden &&
+		!f.kept[r.Kind()].Objects
 }
 
 // probeRegularly asks for etcd's newest version of r.

@@ -38,6 +38,9 @@ type Resource struct {
 	Namespace, Name, Fields string
 	// Optional: there are no such objects where the API server does not know the kind.
 	Optional bool
+	// Separate: where it is forbidden and nothing of it is known from before, all else is published
+	// without it.
+	Separate bool
 }
 
 // Kind names the resource as rules of RBAC do: "ippools.crd.projectcalico.org".

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -18,7 +19,8 @@ type Object struct {
 // groups have the objects that are read, by apiVersion. Of projectcalico.org/v3 it is what
 // calicoctl has no resources for.
 var groups = map[string][]kind{
-	"v1": {nodes, pods},
+	"v1":                  {nodes, pods, services},
+	"discovery.k8s.io/v1": {endpointSlices},
 	"crd.projectcalico.org/v1": {ipPools, bgpConfigurations, bgpPeers, bgpFilters,
 		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks},
 	"projectcalico.org/v3": {ipamBlocks},
@@ -97,10 +99,20 @@ func BlockName(cidr netip.Prefix) string {
 	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
 }
 
-// Put sets in s what o stands for. With usePodCIDR a Node's podCIDRs are its blocks, as in clusters
-// where calico-node has USE_POD_CIDR.
-func (o Object) Put(s *calico.Store, usePodCIDR bool) {
-	for _, p := range o.kind.convert(converter{usePodCIDR, s.Value}, o.object) {
+// Options say what objects stand for.
+type Options struct {
+	// UsePodCIDR: a Node's podCIDRs are its blocks, as in clusters where calico-node has
+	// USE_POD_CIDR.
+	UsePodCIDR bool
+	// NodeRef is what Kubernetes calls the node of the Store, calico-node's CALICO_K8S_NODE_REF;
+	// "": what Calico calls it.
+	NodeRef string
+}
+
+// Put sets in s what o stands for.
+func (o Object) Put(s *calico.Store, as Options) {
+	c := converter{as.UsePodCIDR, cmp.Or(as.NodeRef, s.Node()), s.Value}
+	for _, p := range o.kind.convert(c, o.object) {
 		s.Set(p.place, p.item)
 	}
 }

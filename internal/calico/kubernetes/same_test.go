@@ -56,9 +56,10 @@ func startBoth(t *testing.T, s server, needs calico.Needs) *both {
 }
 
 // same is a snapshot as both sources must have it: without what only counts, and with problems by
-// their resource. Kubernetes has a host's addresses where etcd leaves them out.
+// their resource. Kubernetes has a host's addresses where etcd leaves them out, and Services.
 func same(s *calico.Snapshot) *calico.Snapshot {
 	c := *s
+	c.Services, c.Endpoints = nil, nil
 	c.Revision, c.Lists, c.Versions, c.Received, c.Problems = 0, 0, nil, time.Time{}, nil
 	c.Nodes = map[string]calico.Node{}
 	for name, n := range s.Nodes {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/kube"
@@ -22,6 +23,11 @@ type Config struct {
 	Group string
 	// UsePodCIDR: the podCIDRs of Nodes are their blocks (USE_POD_CIDR of calico-node).
 	UsePodCIDR bool
+	// NodeRef is what Kubernetes calls the node (CALICO_K8S_NODE_REF of calico-node); "": Node.
+	NodeRef string
+	// ClusterIPs: a range of cluster addresses is to be announced, whatever BGPConfiguration says
+	// (CALICO_ADVERTISE_CLUSTER_IPS of calico-node).
+	ClusterIPs bool
 	// Versions are those of the last good snapshot.
 	Versions map[string]calico.Version
 }
@@ -54,11 +60,19 @@ func New(client *kubernetes.Client, cfg Config, log *slog.Logger) (*Source, erro
 		log:  log.With("component", "kubernetes"), out: make(chan *calico.Snapshot, 1),
 	}
 	kept := map[string]kubernetes.Kept{}
+	s.data.clusterIPs.Store(cfg.ClusterIPs)
 	for kind, v := range cfg.Versions {
 		kept[kind] = kubernetes.Kept(v)
 	}
 	s.Follower = kubernetes.NewFollower(client, s.data, kept, s.publish, log)
 	return s, nil
+}
+
+// SetClusterIPs changes Config.ClusterIPs. It is safe for concurrent use.
+func (s *Source) SetClusterIPs(on bool) {
+	if s.data.clusterIPs.Swap(on) != on {
+		s.Look()
+	}
 }
 
 // Snapshots delivers the newest snapshot: the first after every kind was listed, then one after
@@ -104,6 +118,12 @@ func (s *Source) publish(p kubernetes.Published) {
 	for kind, v := range p.Kept {
 		snap.Versions[kind] = calico.Version(v)
 	}
+	switch {
+	case !s.data.readsServices() || len(p.Lacking) > 0:
+		snap.Services, snap.Endpoints = nil, nil
+	case snap.Services == nil:
+		snap.Services = map[string]calico.Service{}
+	}
 	calico.Deliver(s.out, snap)
 	s.named.Log(snap.Problems, s.log)
 }
@@ -111,11 +131,25 @@ func (s *Source) publish(p kubernetes.Published) {
 // data is the store as a Follower sees it.
 type data struct {
 	Config
-	store *calico.Store
+	store      *calico.Store
+	clusterIPs atomic.Bool
+	beside     bool // nothing but Services and their endpoints is read
+}
+
+// readOnlyServices leaves out Calico's data, of which conf is what counts for Services. It must be
+// called before Run.
+func (d *data) readOnlyServices(conf calico.BGPConfiguration) {
+	d.beside = true
+	d.store.Set(kube.Place("bgpconfigurations", "default"), calico.Item{
+		Key: calico.Key{Kind: calico.KindBGPConfiguration, Name: "default"}, Value: conf,
+	})
 }
 
 // Resources begins with a kind that has one small object.
 func (d *data) Resources() []kubernetes.Resource {
+	if d.beside {
+		return services()
+	}
 	all := []kubernetes.Resource{d.crd("clusterinformations"), core("nodes"), d.crd("ippools"),
 		d.crd("felixconfigurations")}
 	if !d.Needs.NoBGP {
@@ -125,6 +159,9 @@ func (d *data) Resources() []kubernetes.Resource {
 		pods := core("pods")
 		pods.Fields = "spec.nodeName=" + d.Node
 		all = append(all, pods)
+	}
+	if d.readsServices() {
+		all = append(all, services()...)
 	}
 	if d.UsePodCIDR {
 		return all
@@ -141,6 +178,25 @@ func (d *data) Resources() []kubernetes.Resource {
 	return all
 }
 
+// readsServices reports whether there is a range of service addresses to be announced. Services and
+// their endpoints are most of what changes in a cluster, so that they are not read without need.
+func (d *data) readsServices() bool {
+	if d.beside || d.Needs.NoBGP {
+		return d.beside
+	}
+	conf, _ := d.store.Value(calico.Key{Kind: calico.KindBGPConfiguration,
+		Name: "default"}).(calico.BGPConfiguration)
+	return d.clusterIPs.Load() || conf.NamesServices()
+}
+
+// services are Services and their EndpointSlices.
+func services() []kubernetes.Resource {
+	all := core("services")
+	all.Separate = true
+	return []kubernetes.Resource{all, {Group: "discovery.k8s.io", Version: "v1",
+		Plural: "endpointslices", Optional: true, Separate: true}}
+}
+
 func core(plural string) kubernetes.Resource {
 	return kubernetes.Resource{Version: "v1", Plural: plural}
 }
@@ -154,7 +210,7 @@ func (d *data) Put(r kubernetes.Resource, object []byte) {
 	if o, err := kube.Read(r.Plural, object); err != nil {
 		d.store.Set(kube.Place(r.Plural, ""), calico.Item{Err: err})
 	} else {
-		o.Put(d.store, d.UsePodCIDR)
+		o.Put(d.store, kube.Options{UsePodCIDR: d.UsePodCIDR, NodeRef: d.NodeRef})
 	}
 }
 

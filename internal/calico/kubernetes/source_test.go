@@ -182,8 +182,8 @@ func says(words ...string) func(kubernetes.Status) bool {
 	}
 }
 
-// asked is how many requests the stand-in had; an API server does not count for us.
-func asked(s server, verb, kind string) int {
+// requests is how many the stand-in had; an API server does not count for us.
+func requests(s server, verb, kind string) int {
 	if s, ok := s.(*kubetest.Server); ok {
 		return s.Asked(verb, kind)
 	}
@@ -305,7 +305,7 @@ func firstSnapshotIsComplete(t *testing.T, s server) {
 	if !st.Synced || st.Error != "" || st.Lists != 1 || time.Since(st.LastContact) > 5*time.Second {
 		t.Errorf("status %+v", st)
 	}
-	if n := asked(s, "list", v1("ipamblocks")); n > 1 {
+	if n := requests(s, "list", v1("ipamblocks")); n > 1 {
 		t.Errorf("%d requests for blocks: others' are not needed", n)
 	}
 }
@@ -353,7 +353,7 @@ func withoutBGPAllBlocksAreRead(t *testing.T, s server) {
 	if len(x.Blocks) != 2 || len(x.BGPPeers)+len(x.WorkloadEndpoints) != 0 {
 		t.Errorf("%+v", x)
 	}
-	if n := asked(s, "list", "pods") + asked(s, "list", v1("bgppeers")); n != 0 {
+	if n := requests(s, "list", "pods") + requests(s, "list", v1("bgppeers")); n != 0 {
 		t.Errorf("%d requests for what only BGP needs", n)
 	}
 }
@@ -370,7 +370,7 @@ func podCIDRs(t *testing.T, s server) {
 	r.until(t, "no block", func(x *calico.Snapshot) bool {
 		return len(x.Affinities)+len(x.Blocks) == 0
 	})
-	if n := asked(s, "list", v1("ipamblocks")); n != 0 {
+	if n := requests(s, "list", v1("ipamblocks")); n != 0 {
 		t.Errorf("%d requests for IPAM's blocks", n)
 	}
 }

@@ -1,6 +1,6 @@
 // Package kubetest is a stand-in for the Kubernetes API server: objects of any kind as JSON, lists
 // in pages, watches with their bookmarks, ends and errors, merge patches of Nodes, a token, rights,
-// and faults on demand. It is for tests.
+// and faults on demand. It is for tests and the demo.
 package kubetest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -72,8 +73,11 @@ type event struct {
 	was, now json.RawMessage // nil: not there
 }
 
-// Start starts a server without objects. The caller closes it.
-func Start() *Server {
+// Start starts a server without objects on a free port. The caller closes it.
+func Start() *Server { return StartOn(nil) }
+
+// StartOn starts one on l, which it closes; nil: on a free port.
+func StartOn(l net.Listener) *Server {
 	s := &Server{
 		state: state{100, map[string]map[string]json.RawMessage{}}, oldest: 100,
 		groups: map[string]string{}, kinds: map[string]bool{}, token: Token,
@@ -81,6 +85,10 @@ func Start() *Server {
 		asked: map[string]int{}, faults: faults{denied: map[string]bool{}},
 	}
 	s.http = httptest.NewUnstartedServer(s)
+	if l != nil {
+		s.http.Listener.Close()
+		s.http.Listener = l
+	}
 	s.http.EnableHTTP2 = true
 	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.http.StartTLS()
