@@ -1,6 +1,6 @@
 // Package kubetest is a stand-in for the Kubernetes API server: objects of any kind as JSON, lists
 // in pages, watches with their bookmarks, ends and errors, merge patches of Nodes, a token, rights,
-// and faults on demand. It is for tests and the demo.
+// and faults on demand. It is for tests and the demo. Real starts a real API server.
 package kubetest
 
 import (
