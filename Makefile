@@ -37,7 +37,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 GOBGP := build/run-make-first/gobgp
 
 .PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz clean tools
-.PHONY: deb image release vuln gobgp proto
+.PHONY: deb image release vuln gobgp proto kube-apiserver
 
 # The patched GoBGP, into the folder that go.mod names.
 gobgp:
@@ -51,6 +51,16 @@ build: gobgp
 	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vpp-route-agent
 	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '-s -w' -o $(BIN)/ \
 	  github.com/osrg/gobgp/v3/cmd/gobgp
+
+# A real API server for the tests of the Kubernetes datastore, which use it where it is. Building it
+# takes some ten minutes on two cores.
+KUBERNETES := third_party/kube-apiserver
+RELEASE = $(shell sed -n 's|.*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' $(KUBERNETES)/go.mod)
+kube-apiserver: $(BUILD)/kube-apiserver
+$(BUILD)/kube-apiserver: $(KUBERNETES)/go.mod $(KUBERNETES)/go.sum
+	cd $(KUBERNETES) && CGO_ENABLED=0 nice go build -trimpath -o $(CURDIR)/$@ \
+	  -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(RELEASE)' \
+	  k8s.io/kubernetes/cmd/kube-apiserver
 
 # What the tests and the demo need of the machine; installs Debian packages where it may.
 tools:
@@ -88,6 +98,7 @@ vuln: gobgp
 ROOTS    := $(comma)Linux$(comma)BIRD 1.6$(comma)BIRD 2$(comma)FRR
 PROMISED := etcd,GoBGP,vpptest$(if $(filter 0,$(shell id -u)),$(ROOTS))
 PROMISED := $(PROMISED)$(if $(shell command -v $(or $(VPP_BIN),vpp)),$(comma)VPP)
+PROMISED := $(PROMISED)$(if $(wildcard $(BUILD)/kube-apiserver),$(comma)Kubernetes API server)
 
 # At the end of each of its programs the race detector waits for more races: a second, if not told.
 test: export GORACE ?= atexit_sleep_ms=100

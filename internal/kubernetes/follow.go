@@ -284,6 +284,7 @@ func (f *Follower) end(r *reflector, version string, count int, restored bool) {
 		f.relist(number(version))
 	}
 	f.data.EndList(r.Resource)
+	r.count = count
 	k := f.kept[r.Kind()]
 	f.kept[r.Kind()] = Kept{max(k.Version, number(version)), count > 0 ||
 		k.Objects && r.Name != ""}
@@ -413,7 +414,13 @@ func (f *Follower) take(r *reflector, e Event) {
 	case e.Object == nil:
 	case e.Deleted:
 		f.data.Delete(r.Resource, e.Object)
+		// Who deletes a kind deletes its objects first. Once all are, it is no mistake.
+		r.count--
+		k.Objects = r.count > 0 || r.Name != ""
 	default:
+		if e.Added {
+			r.count++
+		}
 		f.data.Put(r.Resource, e.Object)
 		k.Objects = true
 	}

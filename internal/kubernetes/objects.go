@@ -264,8 +264,9 @@ func (c *Client) version(ctx context.Context, r Resource) (string, error) {
 type Event struct {
 	Version string
 	// Object is as it is now, or was before it was Deleted; nil: nothing but the version is new.
-	Object  json.RawMessage
-	Deleted bool
+	Object json.RawMessage
+	// Added: it was not there before. Deleted: it is there no more.
+	Added, Deleted bool
 }
 
 // Watch hands over what happens after version until that fails, or the API server ends the watch,
@@ -343,7 +344,9 @@ func (w watched) event(r Resource) (Event, error) {
 	}
 	e := Event{Version: head.Metadata.ResourceVersion, Object: w.Object}
 	switch w.Type {
-	case "ADDED", "MODIFIED":
+	case "ADDED":
+		e.Added = true
+	case "MODIFIED":
 	case "DELETED":
 		e.Deleted = true
 	default: // a bookmark, or what we do not know

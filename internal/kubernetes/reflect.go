@@ -38,6 +38,7 @@ type reflector struct {
 
 	// owned by the Follower's goroutine
 	listed  bool  // once, completely
+	count   int   // of objects, after a list
 	due     bool  // it is to be listed before anything is published
 	problem error // what keeps it from being followed
 }

@@ -230,11 +230,7 @@ func TestAMissingRightIsNamedAndBreaksNothingElse(t *testing.T) {
 			r.untilStatus(t, "connected", connected)
 			s.Deny(right, true)
 			s.Compact() // else nothing is listed
-			named := right
-			if strings.HasSuffix(right, v1("ipamblocks")) {
-				named += "/10-77-0-0-26"
-			}
-			r.untilStatus(t, right, says(named+": 403 Forbidden"))
+			r.untilStatus(t, right, says(named(right)+": 403 Forbidden"))
 			other := "bgpfilters"
 			if strings.Contains(right, other) {
 				other = "bgpconfigurations"
@@ -270,4 +266,58 @@ func TestAMissingRightIsNotEmpty(t *testing.T) {
 		s.Deny(right, false)
 		r.until(t, fmt.Sprint("the first, with ", right), any1)
 	}
+}
+
+// Without a right from the start, it is named, and no other problem is: all else is read. With the
+// right everything is there.
+func aRightIsMissingFromTheStart(t *testing.T, s server) {
+	all := rights(t)
+	s.Allow(all)
+	first := run(t, s)
+	before := content(first.until(t, "the first", any1))
+	first.stop()
+	for _, right := range all {
+		if strings.HasPrefix(right, "get ") || strings.HasSuffix(right, " services") ||
+			strings.HasSuffix(right, sliceKind) {
+			continue // no request needs it; services have tests of their own
+		}
+		t.Run(right, func(t *testing.T) {
+			s.Deny(right, true)
+			r := run(t, s)
+			r.untilStatus(t, right, says(named(right)+": 403 Forbidden"))
+			if st := r.Status(); strings.Count(st.Error, "403 Forbidden") != 1 {
+				t.Errorf("%s", st.Error)
+			}
+			s.Deny(right, false)
+			if now := content(r.until(t, "the first", any1)); now != before {
+				t.Errorf("got  %s\nwant %s", now, before)
+			}
+			r.untilStatus(t, "connected", connected)
+			r.stop()
+		})
+	}
+}
+
+// named is how a missing right is named, for edge-7: its block is asked for by name.
+func named(right string) string {
+	if strings.HasSuffix(right, v1("ipamblocks")) {
+		return right + "/10-77-0-0-26"
+	}
+	return right
+}
+
+// A right to watch that is lost is named once the watch ends. Lists show what changes.
+func aRightToWatchIsLost(t *testing.T, s server) {
+	s.Allow(rights(t))
+	r := run(t, s)
+	r.until(t, "the first", any1)
+	r.untilStatus(t, "connected", connected)
+	s.Deny("watch nodes", true)
+	r.untilStatus(t, "named", says("watch nodes: 403 Forbidden"))
+	putNode(s, "edge-11", "172.30.8.11/24")
+	r.until(t, "a node", hasNode("edge-11"))
+	put(s, "bgppeers", "meantime", `{"peerIP":"192.0.2.9","asNumber":65000}`)
+	r.until(t, "a peer", hasPeer("meantime"))
+	s.Deny("watch nodes", false)
+	r.untilStatus(t, "connected", connected)
 }

@@ -24,21 +24,20 @@ import (
 // both is one cluster in etcd and in the Kubernetes datastore, each read by its source.
 type both struct {
 	*calicotest.Cluster
-	server   *kubetest.Server
+	server   server
 	etcd     *etcd.Source
 	kube     *running
 	fromEtcd *calico.Snapshot
 	needs    calico.Needs
 }
 
-func startBoth(t *testing.T, needs calico.Needs) *both {
+func startBoth(t *testing.T, s server, needs calico.Needs) *both {
 	t.Helper()
 	t.Attr("part", "etcd 3.6.16, embedded server")
-	t.Attr("part", "Kubernetes API, a stand-in")
 	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
 	must(t, err)
 	t.Cleanup(e.Close)
-	b := &both{needs: needs, Cluster: e.Cluster(), server: kubetest.NewServer(t)}
+	b := &both{needs: needs, Cluster: e.Cluster(), server: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -126,7 +125,7 @@ func TestExamplesAreTheSame(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			must(t, err)
-			b := startBoth(t, calico.Needs{})
+			b := startBoth(t, emptyServer(t), calico.Needs{})
 			must(t, b.AddNode(t.Context(), "edge-7", pfx("172.30.8.7/24")))
 			_, err = b.Apply(t.Context(), text)
 			must(t, err)
@@ -135,36 +134,48 @@ func TestExamplesAreTheSame(t *testing.T) {
 	}
 }
 
-// Any changes in any order give the same snapshots and plans, also while the API server is in
-// trouble.
+// emptyServer is a stand-in without objects.
+func emptyServer(t *testing.T) *kubetest.Server {
+	t.Attr("part", "Kubernetes API, a stand-in")
+	return kubetest.NewServer(t)
+}
+
 func TestRandomChangesAreTheSame(t *testing.T) {
 	for _, needs := range []calico.Needs{{}, {NoBGP: true}, {Hosts: calico.DefaultHosts}} {
 		t.Run(fmt.Sprintf("%+v", needs), func(t *testing.T) {
 			t.Parallel()
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			b := startBoth(t, needs)
-			c := changes{both: b, rand: rand.New(rand.NewPCG(seed, 0))}
-			must(t, b.AddNode(t.Context(), "edge-7", pfx("172.30.8.7/24")))
-			must(t, b.AddPool(t.Context(), "edge-v4", pfx("10.77.0.0/16"), 26))
-			b.expectSame(t, "at first")
-			for round := range 12 {
-				for range 8 {
-					c.one(t)
-				}
-				switch c.rand.IntN(6) {
-				case 0:
-					b.server.Compact()
-				case 1:
-					b.server.EndWatches()
-				case 2:
-					b.server.RefuseEach(3, 503, 0)
-				default:
-					b.server.Refuse(0)
-				}
-				b.expectSame(t, fmt.Sprintf("seed %d, round %d", seed, round))
-			}
+			randomChangesAreTheSame(t, emptyServer(t), needs)
 		})
+	}
+}
+
+// Any changes in any order give the same snapshots and plans, also while the API server is in
+// trouble.
+func randomChangesAreTheSame(t *testing.T, s server, needs calico.Needs) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	b := startBoth(t, s, needs)
+	c := changes{both: b, rand: rand.New(rand.NewPCG(seed, 0))}
+	must(t, b.AddNode(t.Context(), "edge-7", pfx("172.30.8.7/24")))
+	must(t, b.AddPool(t.Context(), "edge-v4", pfx("10.77.0.0/16"), 26))
+	b.expectSame(t, "at first")
+	standIn, isStandIn := s.(*kubetest.Server)
+	for round := range 12 {
+		for range 8 {
+			c.one(t)
+		}
+		switch fault := c.rand.IntN(6); {
+		case fault == 1:
+			s.EndWatches()
+		case !isStandIn: // it restarts to lose its history, and refuses nothing
+		case fault == 0:
+			standIn.Compact()
+		case fault == 2:
+			standIn.RefuseEach(3, 503, 0)
+		default:
+			standIn.Refuse(0)
+		}
+		b.expectSame(t, fmt.Sprintf("seed %d, round %d", seed, round))
 	}
 }
 

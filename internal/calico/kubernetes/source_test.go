@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 	"vpp-route-agent/internal/testlog"
@@ -39,11 +40,30 @@ var kinds = []string{"ippools", "bgpconfigurations", "bgppeers", "bgpfilters",
 // v1 is a kind of Calico's as RBAC names it.
 func v1(plural string) string { return plural + ".crd.projectcalico.org" }
 
-// newServer has a cluster of two nodes with a block and a pod each.
+// server is what a source reads: kubetest's stand-in, or an API server.
+type server interface {
+	calicotest.Objects
+	Uninstall(kind string)
+	Unserve(kind string)
+	EndWatches()
+	Compact()
+	Allow(rights []string)
+	Deny(right string, denied bool)
+	Version() int
+	Kubeconfig() string
+}
+
+// newServer is a stand-in with a small cluster.
 func newServer(t *testing.T) *kubetest.Server {
 	t.Helper()
 	t.Attr("part", "Kubernetes API, a stand-in")
 	s := kubetest.NewServer(t)
+	fill(s)
+	return s
+}
+
+// fill makes a cluster of two nodes with a block and a pod each.
+func fill(s server) {
 	s.Install(GroupV1, kinds...)
 	putNode(s, "edge-7", "172.30.8.7/24")
 	putNode(s, "edge-10", "172.30.8.10/24")
@@ -54,26 +74,25 @@ func newServer(t *testing.T) *kubetest.Server {
 		claim(s, node, fmt.Sprintf("10.77.%d.0/26", i))
 		putPod(s, node, fmt.Sprintf("pod-%d", i), fmt.Sprintf("10.77.%d.1", i))
 	}
-	return s
 }
 
 // put writes an object of Calico's.
-func put(s *kubetest.Server, plural, name, spec string) {
+func put(s server, plural, name, spec string) {
 	s.PutObject(v1(plural), fmt.Appendf(nil, `{"metadata":{"name":%q},`+
 		`"spec":%s}`, name, spec))
 }
 
-func putNode(s *kubetest.Server, name, address string) {
+func putNode(s server, name, address string) {
 	s.PutObject("nodes", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,`+
 		`"annotations":{"projectcalico.org/IPv4Address":%q}}}`, name, address))
 }
 
-func putPod(s *kubetest.Server, node, name, ip string) {
+func putPod(s server, node, name, ip string) {
 	s.PutObject("pods", fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"shop"},"spec":{`+
 		`"nodeName":%q},"status":{"phase":"Running","podIPs":[{"ip":%q}]}}`, name, node, ip))
 }
 
-func claim(s *kubetest.Server, node, cidr string) {
+func claim(s server, node, cidr string) {
 	name := strings.NewReplacer(".", "-", "/", "-").Replace(cidr)
 	put(s, "ipamblocks", name, fmt.Sprintf(`{"cidr":%q,"affinity":"host:%s","allocations":[0],`+
 		`"attributes":[{"handle_id":"h","secondary":{"node":%q}}]}`, cidr, node, node))
@@ -90,7 +109,7 @@ type running struct {
 }
 
 // run starts a source of edge-7 that ends with the test.
-func run(t *testing.T, s *kubetest.Server, change ...func(*Config)) *running {
+func run(t *testing.T, s server, change ...func(*Config)) *running {
 	t.Helper()
 	client, err := kubernetes.NewClient(s.Kubeconfig())
 	must(t, err)
@@ -163,6 +182,14 @@ func says(words ...string) func(kubernetes.Status) bool {
 	}
 }
 
+// requests is how many the stand-in had; an API server does not count for us.
+func requests(s server, verb, kind string) int {
+	if s, ok := s.(*kubetest.Server); ok {
+		return s.Asked(verb, kind)
+	}
+	return 0
+}
+
 func any1(*calico.Snapshot) bool { return true }
 
 func hasNode(name string) func(*calico.Snapshot) bool {
@@ -199,13 +226,76 @@ func (r *running) unchanged(t *testing.T, before string, during time.Duration) {
 	}
 }
 
-func TestFirstSnapshotIsComplete(t *testing.T) {
-	s := newServer(t)
+// suite is what holds with the stand-in as with an API server. Each begins with fill.
+var suite = []struct {
+	name string
+	test func(*testing.T, server)
+}{
+	{"the first snapshot is complete", firstSnapshotIsComplete},
+	{"changes are followed", changesAreFollowed},
+	{"without BGP all blocks are read", withoutBGPAllBlocksAreRead},
+	{"podCIDRs", podCIDRs},
+	{"lists of many pages", listsOfManyPages},
+	{"a missing kind is empty unless it had objects", aMissingKindIsEmptyUnlessItHadObjects},
+	{"a kind that is deleted is empty", aKindThatIsDeletedIsEmpty},
+	{"garbage is named", garbageIsNamed},
+	{"two objects of one block", twoObjectsOfOneBlock},
+	{"a right that is missing from the start", aRightIsMissingFromTheStart},
+	{"a right to watch is lost", aRightToWatchIsLost},
+	{"watches end", watchesEnd},
+	{"history is lost", historyIsLost},
+	{"groups", groups},
+}
+
+func TestStandIn(t *testing.T) {
+	for _, c := range suite {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t, newServer(t))
+		})
+	}
+}
+
+// TestAPIServer runs the same with build/kube-apiserver, one after the other on one server, and
+// then what is the same in etcd and there.
+func TestAPIServer(t *testing.T) {
+	program := kubetest.FindReal()
+	if program == "" {
+		t.Skip("there is no build/kube-apiserver: make kube-apiserver builds it")
+	}
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	must(t, err)
+	t.Cleanup(e.Close)
+	s := kubetest.NewReal(t, program, e.Endpoint())
+	empty := func() {
+		all := []string{"nodes", "pods"}
+		for _, plural := range kinds {
+			all = append(all, v1(plural), plural+".projectcalico.org")
+		}
+		s.Reset(all...)
+		s.Allow(rights(t))
+	}
+	for _, c := range suite {
+		t.Run(c.name, func(t *testing.T) {
+			empty()
+			fill(s)
+			c.test(t, s)
+		})
+	}
+	t.Run("random changes are the same", func(t *testing.T) {
+		empty()
+		randomChangesAreTheSame(t, s, calico.Needs{})
+	})
+}
+
+func firstSnapshotIsComplete(t *testing.T, s server) {
+	least := s.Version()
 	r := run(t, s)
 	first := <-r.Snapshots()
 	if len(first.Nodes) != 2 || len(first.Blocks) != 1 || len(first.Affinities) != 1 ||
 		len(first.WorkloadEndpoints) != 1 || len(first.IPPools) != 1 || len(first.BGPPeers) != 1 ||
-		first.Lists != 1 || len(first.Problems) != 0 || first.Revision != int64(s.Version()) {
+		first.Lists != 1 || len(first.Problems) != 0 || first.Revision < int64(least) ||
+		first.Revision > int64(s.Version()) {
 		t.Errorf("first snapshot %+v", first)
 	}
 	if own := first.Blocks[pfx("10.77.0.0/26")]; own.Owner.Host != "edge-7" {
@@ -215,14 +305,13 @@ func TestFirstSnapshotIsComplete(t *testing.T) {
 	if !st.Synced || st.Error != "" || st.Lists != 1 || time.Since(st.LastContact) > 5*time.Second {
 		t.Errorf("status %+v", st)
 	}
-	if n := s.Asked("list", v1("ipamblocks")); n != 1 {
+	if n := requests(s, "list", v1("ipamblocks")); n > 1 {
 		t.Errorf("%d requests for blocks: others' are not needed", n)
 	}
 }
 
 // Every kind is followed, and what is gone is gone.
-func TestChangesAreFollowed(t *testing.T) {
-	s := newServer(t)
+func changesAreFollowed(t *testing.T, s server) {
 	r := run(t, s)
 	r.until(t, "the first", any1)
 	putNode(s, "edge-11", "172.30.8.11/24")
@@ -258,20 +347,18 @@ func TestChangesAreFollowed(t *testing.T) {
 }
 
 // What a node without BGP reads.
-func TestWithoutBGPAllBlocksAreRead(t *testing.T) {
-	s := newServer(t)
+func withoutBGPAllBlocksAreRead(t *testing.T, s server) {
 	r := run(t, s, func(c *Config) { c.Needs = calico.Needs{NoBGP: true} })
 	x := r.until(t, "the first", any1)
 	if len(x.Blocks) != 2 || len(x.BGPPeers)+len(x.WorkloadEndpoints) != 0 {
 		t.Errorf("%+v", x)
 	}
-	if n := s.Asked("list", "pods") + s.Asked("list", v1("bgppeers")); n != 0 {
+	if n := requests(s, "list", "pods") + requests(s, "list", v1("bgppeers")); n != 0 {
 		t.Errorf("%d requests for what only BGP needs", n)
 	}
 }
 
-func TestPodCIDRs(t *testing.T) {
-	s := newServer(t)
+func podCIDRs(t *testing.T, s server) {
 	s.PutObject("nodes", []byte(`{"metadata":{"name":"edge-7"},"spec":{`+
 		`"podCIDRs":["10.1.4.0/24"]}}`))
 	r := run(t, s, func(c *Config) { c.UsePodCIDR = true })
@@ -283,13 +370,20 @@ func TestPodCIDRs(t *testing.T) {
 	r.until(t, "no block", func(x *calico.Snapshot) bool {
 		return len(x.Affinities)+len(x.Blocks) == 0
 	})
-	if n := s.Asked("list", v1("ipamblocks")); n != 0 {
+	if n := requests(s, "list", v1("ipamblocks")); n != 0 {
 		t.Errorf("%d requests for IPAM's blocks", n)
 	}
 }
 
 // The group of Calico's data is the one that there is, v1 where both are.
-func TestGroups(t *testing.T) {
+func groups(t *testing.T, s server) {
+	all := rights(t)
+	for _, right := range all {
+		if v1right, isCalico := strings.CutSuffix(right, ".crd.projectcalico.org"); isCalico {
+			all = append(all, v1right+".projectcalico.org")
+		}
+	}
+	s.Allow(all)
 	for _, tc := range []struct {
 		installed []string
 		given     string
@@ -298,8 +392,10 @@ func TestGroups(t *testing.T) {
 		{[]string{GroupV1, GroupV3}, "", "v1"}, {[]string{GroupV3}, "", "v3"},
 		{[]string{GroupV1, GroupV3}, GroupV3, "v3"}, {[]string{GroupV1}, "", "v1"},
 	} {
-		s := kubetest.NewServer(t)
-		putNode(s, "edge-7", "172.30.8.7/24")
+		for _, plural := range kinds {
+			s.Uninstall(v1(plural))
+			s.Uninstall(plural + ".projectcalico.org")
+		}
 		r := run(t, s, func(c *Config) { c.Group = tc.given })
 		if tc.given == "" {
 			r.untilStatus(t, "no Calico", says("Calico's resources are not installed"))
@@ -311,27 +407,27 @@ func TestGroups(t *testing.T) {
 				`"peerIP":"192.0.2.1","asNumber":65000}}`, version))
 		}
 		r.until(t, fmt.Sprint(tc), hasPeer(tc.want))
+		r.stop()
 	}
 }
 
-func TestListsOfManyPages(t *testing.T) {
-	for _, expires := range []bool{false, true} {
-		s := newServer(t)
-		if expires {
-			s.ExpireLists()
-		}
-		for i := range 1001 {
-			putNode(s, fmt.Sprintf("n%04d", i), "172.30.9.1/24")
-		}
+func listsOfManyPages(t *testing.T, s server) {
+	for i := range 1001 {
+		putNode(s, fmt.Sprintf("n%04d", i), "172.30.9.1/24")
+	}
+	if x := <-run(t, s).Snapshots(); len(x.Nodes) != 1003 {
+		t.Errorf("%d nodes", len(x.Nodes))
+	}
+	if s, ok := s.(*kubetest.Server); ok {
+		s.ExpireLists()
 		if x := <-run(t, s).Snapshots(); len(x.Nodes) != 1003 {
-			t.Errorf("expires %t: %d nodes", expires, len(x.Nodes))
+			t.Errorf("lists that expire: %d nodes", len(x.Nodes))
 		}
 	}
 }
 
 // A kind that is not installed counts as empty and is looked for again, unless it was there.
-func TestAMissingKindIsEmptyUnlessItHadObjects(t *testing.T) {
-	s := newServer(t)
+func aMissingKindIsEmptyUnlessItHadObjects(t *testing.T, s server) {
 	s.Uninstall(v1("bgpfilters"))
 	s.Uninstall(v1("bgppeers"))
 	r := run(t, s)
@@ -341,7 +437,7 @@ func TestAMissingKindIsEmptyUnlessItHadObjects(t *testing.T) {
 	put(s, "bgppeers", "tor", `{"peerIP":"192.0.2.1","asNumber":65000}`)
 	r.until(t, "a peer", hasPeer("tor"))
 
-	s.Uninstall(v1("bgppeers"))
+	s.Unserve(v1("bgppeers"))
 	r.untilStatus(t, "named", says("list bgppeers.crd.projectcalico.org", "404",
 		"what it had before stays in use"))
 	putNode(s, "edge-11", "172.30.8.11/24")
@@ -360,15 +456,33 @@ func TestAMissingKindIsEmptyUnlessItHadObjects(t *testing.T) {
 	}
 }
 
+// Whoever deletes a CRD deletes its objects first, which everybody sees. Then it is not missing.
+func aKindThatIsDeletedIsEmpty(t *testing.T, s server) {
+	r := run(t, s)
+	r.until(t, "the first", hasPeer("tor"))
+	r.untilStatus(t, "connected", connected)
+	s.Uninstall(v1("bgppeers"))
+	x := r.until(t, "no peer", func(x *calico.Snapshot) bool { return !hasPeer("tor")(x) })
+	putNode(s, "edge-11", "172.30.8.11/24")
+	r.until(t, "another kind goes on", hasNode("edge-11"))
+	time.Sleep(300 * time.Millisecond) // it has been looked for
+	r.untilStatus(t, "connected", connected)
+
+	again := run(t, s, func(c *Config) { c.Versions = r.last.Versions })
+	now := again.until(t, "the first", any1)
+	if len(now.BGPPeers) != 0 || len(now.IPPools) != len(x.IPPools) {
+		t.Errorf("after a restart: %+v", now)
+	}
+}
+
 // A bad object is named as kubectl names it, once, and the rest goes on.
-func TestGarbageIsNamed(t *testing.T) {
-	s := newServer(t)
+func garbageIsNamed(t *testing.T, s server) {
 	r := run(t, s)
 	before := content(r.until(t, "the first", any1))
 	put(s, "ipamblocks", "10-77-0-0-26", `{"cidr":7}`)
 	put(s, "bgppeers", "tor", `{"asNumber":"many"}`)
-	s.PutObject("pods", []byte(`{"metadata":{"name":"pod-0","namespace":"shop"},"spec":{`+
-		`"nodeName":"edge-7"},"status":{"podIPs":[{"ip":"?"}]}}`))
+	s.PutObject("pods", []byte(`{"metadata":{"name":"pod-0","namespace":"shop","annotations":{`+
+		`"cni.projectcalico.org/podIP":"?"}},"spec":{"nodeName":"edge-7"},"status":{}}`))
 	x := r.until(t, "three problems", func(x *calico.Snapshot) bool { return len(x.Problems) == 3 })
 	for i, want := range []string{"BGPPeer(tor)", "IPAMBlock(10-77-0-0-26)", "Pod(shop/pod-0)"} {
 		if x.Problems[i].Resource != want {
@@ -391,13 +505,48 @@ func TestGarbageIsNamed(t *testing.T) {
 }
 
 // Two objects with one CIDR: the first counts.
-func TestTwoObjectsOfOneBlock(t *testing.T) {
-	s := newServer(t)
+func twoObjectsOfOneBlock(t *testing.T, s server) {
 	put(s, "blockaffinities", "zz", `{"cidr":"10.77.0.0/26","node":"edge-7","state":"pending"}`)
 	x := run(t, s).until(t, "the first", any1)
 	if len(x.Problems) != 1 || x.Problems[0].Resource != "BlockAffinity(zz)" ||
 		!maps.Equal(x.Affinities, map[netip.Prefix]calico.AffinityState{
 			pfx("10.77.0.0/26"): calico.AffinityConfirmed}) {
 		t.Errorf("%v %v", x.Problems, x.Affinities)
+	}
+}
+
+func watchesEnd(t *testing.T, s server) {
+	r := run(t, s)
+	r.until(t, "the first", any1)
+	r.untilStatus(t, "connected", connected)
+	for i := range 3 {
+		s.EndWatches()
+		name := fmt.Sprintf("edge-%d", 20+i)
+		putNode(s, name, "172.30.8.20/24")
+		r.until(t, name, hasNode(name))
+	}
+	if st := r.untilStatus(t, "connected", connected); st.Lists != 1 {
+		t.Errorf("watches resume without a list: %+v", st)
+	}
+}
+
+// Versions are Gone from which watches would resume: they are listed again, and nothing else is
+// seen of it.
+func historyIsLost(t *testing.T, s server) {
+	r := run(t, s)
+	r.until(t, "the first", any1)
+	r.untilStatus(t, "connected", connected)
+	s.DeleteObject(v1("bgppeers"), "tor")
+	r.until(t, "no peer", func(x *calico.Snapshot) bool { return !hasPeer("tor")(x) })
+	before := content(r.last)
+	s.Compact()
+	putNode(s, "edge-11", "172.30.8.11/24")
+	r.until(t, "a node", hasNode("edge-11"))
+	delete(r.last.Nodes, "edge-11")
+	if now := content(r.last); now != before {
+		t.Errorf("changed:\n%s", cmp.Diff(before, now))
+	}
+	if st := r.untilStatus(t, "connected", connected); st.Lists < 2 {
+		t.Errorf("another list is due: %+v", st)
 	}
 }

@@ -1,6 +1,6 @@
 // Package kubetest is a stand-in for the Kubernetes API server: objects of any kind as JSON, lists
 // in pages, watches with their bookmarks, ends and errors, merge patches of Nodes, a token, rights,
-// and faults on demand. It is for tests and the demo.
+// and faults on demand. It is for tests and the demo. Real starts a real API server.
 package kubetest
 
 import (
@@ -130,18 +130,23 @@ func (s *Server) KubeconfigFor(credentials string) string {
 // WriteKubeconfig writes such a file into dir, for clients that reach the server at url.
 func (s *Server) WriteKubeconfig(dir, url, credentials string) (string, error) {
 	// the name is one of the certificate's, whatever the address is
+	return writeKubeconfig(dir, url, "example.com", credentials, s.CA())
+}
+
+// writeKubeconfig is for a server whose certificate has a name, and that authority.
+func writeKubeconfig(dir, url, name, credentials string, ca []byte) (string, error) {
 	config := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
 clusters:
 - name: test
-  cluster: {server: %q, certificate-authority: ca.crt, tls-server-name: example.com}
+  cluster: {server: %q, certificate-authority: ca.crt, tls-server-name: %s}
 users: [{name: test, user: {%s}}]
-`, url, credentials)
+`, url, name, credentials)
 	file := filepath.Join(dir, "kubeconfig")
 	return file, errors.Join(os.WriteFile(file, []byte(config), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.crt"), s.CA(), 0o600))
+		os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
 }
 
 // CA is the authority of the server's certificate, in PEM form.
@@ -166,13 +171,36 @@ func (s *Server) Install(groupVersion string, plurals ...string) {
 	})
 }
 
-// Uninstall has the server forget a kind and its objects, and ends its watches.
+// Uninstall deletes the objects of a kind, of which its watches tell before they end, and has the
+// server forget the kind, as if the CRD were deleted.
 func (s *Server) Uninstall(kind string) {
 	s.locked(func() {
-		delete(s.kinds, kind)
-		delete(s.state.objects, kind)
+		for _, key := range slices.Sorted(maps.Keys(s.state.objects[kind])) {
+			s.put(kind, key, nil)
+		}
+		s.forget(kind)
 	})
-	s.EndWatches()
+}
+
+// Unserve has the server not know a kind whose objects are kept, as if the CRD were not served, and
+// ends its watches.
+func (s *Server) Unserve(kind string) { s.locked(func() { s.forget(kind) }) }
+
+// forget needs s.mu. A group without kinds is none.
+func (s *Server) forget(kind string) {
+	delete(s.kinds, kind)
+	_, group, _ := strings.Cut(kind, ".")
+	ofGroup := func(k string) bool { return strings.HasSuffix(k, "."+group) }
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(s.kinds)), ofGroup) {
+		delete(s.groups, group)
+	}
+	s.tell()
+}
+
+// knows needs s.mu.
+func (s *Server) knows(q request) bool {
+	group, version, isGroup := strings.Cut(q.apiVersion, "/")
+	return !isGroup || s.groups[group] == version && s.kinds[q.kind]
 }
 
 // PutObject adds or replaces an object, whose metadata.name (and namespace) it needs.
@@ -339,8 +367,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {
 		status = http.StatusUnauthorized
 	}
-	group, version, isGroup := strings.Cut(q.apiVersion, "/")
-	known := !isGroup || s.groups[group] == version && s.kinds[q.kind]
+	known := s.knows(q)
 	s.mu.Unlock()
 	switch {
 	case status != 0:

@@ -99,7 +99,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 		s.mu.Lock()
 		events, changed, now := slices.Clone(s.events), s.changed, s.state.version
 		silent, marks := s.faults.silent, s.faults.bookmarks && wantsMarks
-		garbled := s.faults.garbled
+		garbled, known := s.faults.garbled, s.knows(q)
 		s.mu.Unlock()
 		for _, e := range events {
 			if e.version <= from || silent {
@@ -117,6 +117,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 			send(bookmark(q, now, nil))
 		}
 		w.(http.Flusher).Flush()
+		if !known {
+			return
+		}
 		select {
 		case <-changed:
 		case <-over:
