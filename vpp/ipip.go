@@ -243,23 +243,29 @@ func (v *VPP) ApplyObjects(ctx context.Context, ops []route.ObjectOp,
 // node that is there is as we make it.
 func (l *session) applyEndpoints(ctx context.Context, ops []route.ObjectOp,
 	done func(i int, err error)) {
-	on := map[string]uint32{}
+	type link struct {
+		index uint32
+		err   error
+	}
+	links := map[string]link{} // each is looked up once
 	var reqs []request
 	var asked []int // which op each request is for
 	for i, op := range ops {
-		e, err := route.EndpointOf(op.Key)
-		index, known := on[op.Key.Interface]
-		if err == nil && !known {
-			index, _, err = l.findLink(ctx, op.Key.Interface)
+		on, known := links[op.Key.Interface]
+		if !known {
+			on.index, _, on.err = l.findLink(ctx, op.Key.Interface)
+			links[op.Key.Interface] = on
 		}
+		e, err := route.EndpointOf(op.Key)
+		err = cmp.Or(err, on.err)
 		switch {
 		case errors.Is(err, route.ErrNoLink) && op.Put == nil:
 			done(i, nil) // it went with the interface
 		case err != nil:
 			done(i, err)
 		default:
-			on[op.Key.Interface] = index
-			reqs, asked = append(reqs, endpointRequest(index, e, op.Put != nil)), append(asked, i)
+			asked = append(asked, i)
+			reqs = append(reqs, endpointRequest(on.index, e, op.Put != nil))
 		}
 	}
 	for n, err := range changeTEIB(ctx, l.conn, reqs) {

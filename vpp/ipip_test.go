@@ -122,6 +122,44 @@ func TestOneNodeIsRefused(t *testing.T) {
 	})
 }
 
+// An interface that another program has just deleted is looked for once, however many endpoints
+// were on it.
+func TestEndpointsOfAnInterfaceThatIsAway(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	s.RemoveInterface("ipip17900000")
+	var ops []route.ObjectOp
+	for i := range 50 {
+		e := route.Endpoint{Interface: testTunnel.Name,
+			Outer: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i/2)})}
+		op := route.ObjectOp{Key: e.Key()}
+		if i%2 == 0 {
+			op.Put = e
+		}
+		ops = append(ops, op)
+	}
+	asked := 0
+	s.CutAt(func(m api.Message) bool {
+		if m.GetMessageName() == "sw_interface_dump" {
+			asked++
+		}
+		return false
+	})
+	told := 0
+	a.ApplyObjects(t.Context(), ops, func(i int, err error) {
+		told++
+		if put := ops[i].Put != nil; put != errors.Is(err, route.ErrNoLink) || !put && err != nil {
+			t.Errorf("%s, put %v: %v", ops[i].Key, put, err)
+		}
+	})
+	s.CutAt(nil) // what is asked from now on is not counted
+	if told != len(ops) || asked > 2 {
+		t.Errorf("%d of %d outcomes, %d look-ups", told, len(ops), asked)
+	}
+}
+
 // A VPP without IPIP's messages says so, and takes everything else.
 func TestVPPWithoutTunnels(t *testing.T) {
 	s := newServer(t)
