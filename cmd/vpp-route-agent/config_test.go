@@ -480,7 +480,7 @@ func TestConfigurationReferenceIsTrue(t *testing.T) {
 
 // The commands about reflectors need etcd, and may have a kubeconfig.
 func TestCommandsThatNeedEtcd(t *testing.T) {
-	for _, env := range []map[string]string{nil, {"KUBECONFIG": "/root/.kube/config"},
+	for _, env := range []map[string]string{nil, {"KUBECONFIG": "kubeconfig"},
 		{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}} {
 		if c, err := load(t, nil, env, ""); err != nil || c.onlyEtcd("x") != nil {
 			t.Errorf("%v: %v, %v", env, err, c.onlyEtcd("x"))
@@ -508,7 +508,7 @@ func TestDatastore(t *testing.T) {
 		{with("ETCD_ENDPOINTS", "http://192.0.2.1:2379"), etcdv3},
 		{with("VPP_ROUTE_AGENT_ETCD_HOST", "192.0.2.1"), etcdv3},
 		{with("DATASTORE_TYPE", "etcdv3"), etcdv3},
-		{map[string]string{"KUBECONFIG": "/root/.kube/config"}, inKubernetes},
+		{map[string]string{"KUBECONFIG": "kubeconfig"}, inKubernetes},
 		{map[string]string{"K8S_API_ENDPOINT": "https://192.0.2.1:6443"}, inKubernetes},
 		{map[string]string{"ETCD_ENDPOINTS": "http://192.0.2.1:2379",
 			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
