@@ -1006,6 +1006,26 @@ func TestServicesAreKeptOut(t *testing.T) {
 	})
 }
 
+// Single addresses come and go beside a range, and with it.
+func TestSingleServicesAreKeptOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		ops := func() []string { return slices.Sorted(slices.Values(r.dp.printOps())) }
+		r.Learn(pfx("10.97.0.1/32"), via("10.0.0.2"))
+		r.Learn(pfx("10.97.0.2/32"), via("10.0.0.2"))
+		ops()
+		r.KeepOut([]netip.Prefix{pfx("10.97.0.1/32"), pfx("192.0.2.0/24")})
+		check(t, "one", ops(), "del 10.97.0.1/32")
+		r.KeepOut([]netip.Prefix{pfx("10.97.0.2/32"), pfx("192.0.2.0/24")})
+		check(t, "the other", ops(), "del 10.97.0.2/32", "put 10.97.0.1/32 via 10.0.0.2 eth0")
+		r.KeepOut([]netip.Prefix{pfx("10.97.0.0/24"), pfx("10.97.0.2/32")})
+		check(t, "both", ops(), "del 10.97.0.1/32")
+		r.KeepOut([]netip.Prefix{pfx("10.97.0.2/32")})
+		check(t, "without the range", ops(), "put 10.97.0.1/32 via 10.0.0.2 eth0")
+		r.KeepOut(nil)
+		check(t, "none", ops(), "put 10.97.0.2/32 via 10.0.0.2 eth0")
+	})
+}
+
 // A route that is kept out covers no next hop any more, and did so before although it is not
 // usable itself: as in BIRD, the longest match among all routes counts.
 func TestNextHopsAmongServicesAreLookedAtAgain(t *testing.T) {

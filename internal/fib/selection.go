@@ -265,7 +265,17 @@ func (s *selection) guardChanged(before, after []guarded) {
 }
 
 // servicesChanged marks the prefixes in service addresses that came or went. Both are disjoint.
+// Single addresses come and go with endpoints, so of these no other prefix is looked at.
 func (s *selection) servicesChanged(before, after []netip.Prefix) {
+	single, ranges := differing(before, after)
+	for _, p := range single {
+		k := route.Key{Prefix: p}
+		s.dirtyWithHops(s.get(k))
+		s.dirtyWithHops(s.get(k.Counterpart()))
+	}
+	if !ranges {
+		return
+	}
 	for _, e := range s.all {
 		_, was := route.Covering(before, e.key().Prefix)
 		_, is := route.Covering(after, e.key().Prefix)
@@ -293,6 +303,23 @@ func (s *selection) leadsOver(interfaces map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// differing returns the single addresses that only one of two disjoint lists has, and whether one
+// has other prefixes that the other lacks.
+func differing(a, b []netip.Prefix) (single []netip.Prefix, ranges bool) {
+	for _, lists := range [...][2][]netip.Prefix{{a, b}, {b, a}} {
+		for _, p := range lists[0] {
+			switch _, there := slices.BinarySearchFunc(lists[1], p, route.ComparePrefixes); {
+			case there:
+			case p.IsSingleIP():
+				single = append(single, p)
+			default:
+				ranges = true
+			}
+		}
+	}
+	return single, ranges
 }
 
 // setFacts takes facts with an identity.
