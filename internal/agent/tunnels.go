@@ -87,7 +87,7 @@ func (a *Agent) Tunnels() []TunnelStatus {
 	if e := a.cfg.FIB.FindObject(link.Key()); link.Name != "" && !e.State.IsAcknowledged() {
 		why = e.Error
 	}
-	for _, e := range a.cfg.FIB.Objects() {
+	for _, e := range a.cfg.FIB.Endpoints() {
 		end, err := route.EndpointOf(e.Object)
 		if err != nil {
 			continue

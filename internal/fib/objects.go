@@ -657,8 +657,18 @@ func (e *Engine) ObjectsChanged() <-chan struct{} { return e.objectsChanged }
 func (e *Engine) Objects() []Entry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var out []Entry
-	for _, o := range e.sync.objects.all() {
+	return e.showObjects(e.sync.objects.all())
+}
+
+// Endpoints lists those of Objects that are endpoints of tunnels.
+func (e *Engine) Endpoints() []Entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.showObjects(sortedObjects(maps.Values(e.sync.objects.endpoints.byID)))
+}
+
+func (e *Engine) showObjects(all []*object) (out []Entry) {
+	for _, o := range all {
 		out = append(out, e.showObject(o))
 	}
 	return out
