@@ -11,8 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
-
-	"vpp-route-agent/internal/calico/calicotest"
 )
 
 // TestDeployedConfigurationIsValid reads the configuration files that packages and manifests bring,
@@ -48,11 +46,7 @@ func TestKubernetesDatastoreConfigurationIsValid(t *testing.T) {
 // TestExamplesAreCalicos applies each example as calicoctl would: every kind, field and value must
 // be one that Calico has.
 func TestExamplesAreCalicos(t *testing.T) {
-	etcd, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(etcd.Close)
+	etcd := startEtcd(t)
 	t.Setenv("ETCD_ENDPOINTS", etcd.Endpoint())
 	examples, err := filepath.Glob("../../deploy/examples/*.yaml")
 	if err != nil || len(examples) < 3 {

@@ -24,12 +24,20 @@ func runLab(stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestLabTellsWhatItDid(t *testing.T) {
-	etcd, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+// startEtcd runs one until the test ends.
+func startEtcd(t *testing.T) *calicotest.Etcd {
+	t.Helper()
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(etcd.Close)
+	t.Cleanup(e.Close)
+	return e
+}
+
+func TestLabTellsWhatItDid(t *testing.T) {
+	etcd := startEtcd(t)
 	t.Setenv("ETCD_ENDPOINTS", etcd.Endpoint())
 	const pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: p}\nspec: " +
 		"{cidr: 10.1.0.0/16}\n"

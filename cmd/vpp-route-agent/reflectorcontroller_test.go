@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
@@ -59,13 +58,8 @@ func TestControllerListens(t *testing.T) {
 
 // With a kubeconfig the Nodes are followed, until the controller ends.
 func TestControllerFollowsKubernetes(t *testing.T) {
-	t.Attr("part", "etcd 3.6.16, embedded server")
 	t.Attr("part", "Kubernetes API, a stand-in")
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
+	e := startEtcd(t)
 	s := kubetest.NewServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -13,20 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // TestCordonInKubernetes: only on request, by the name that Kubernetes has, and nobody else's is
 // undone.
 func TestCordonInKubernetes(t *testing.T) {
-	t.Attr("part", "etcd 3.6.16, embedded server")
 	t.Attr("part", "Kubernetes API, a stand-in")
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
+	e := startEtcd(t)
 	for i, name := range []string{"edge-5", "edge-6"} {
 		err := e.Cluster().AddNode(t.Context(), name,
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(5 + i)}), 24))
@@ -34,7 +28,7 @@ func TestCordonInKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = e.Cluster().Apply(t.Context(), []byte(`
+	_, err := e.Cluster().Apply(t.Context(), []byte(`
 apiVersion: projectcalico.org/v3
 kind: Node
 metadata: {name: edge-5}
@@ -88,13 +82,8 @@ spec: {bgp: {ipv4Address: 10.0.0.5/24}, orchRefs: [{nodeName: edge-5.k8s, orches
 // TestKubernetesInCommands: status and migrate let Nodes of Kubernetes count, if they are told to,
 // and go on without while it is away.
 func TestKubernetesInCommands(t *testing.T) {
-	t.Attr("part", "etcd 3.6.16, embedded server")
 	t.Attr("part", "Kubernetes API, a stand-in")
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
+	e := startEtcd(t)
 	s := kubetest.NewServer(t)
 	var resources strings.Builder
 	for i := range 5 {
