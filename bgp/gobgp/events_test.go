@@ -138,7 +138,9 @@ func TestSessionEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			acceptBare(t, l, "9.9.9.9").open(64513)
+			b := acceptBare(t, l, "9.9.9.9")
+			b.open(64513)
+			b.expect("OPEN", "2/2")
 		}, []string{"sent notification 2/2: the peer's AS is 64513, 64512 is configured"}},
 	}
 	n := newLab(t).unset(64512)

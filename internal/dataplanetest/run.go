@@ -21,9 +21,12 @@ func Run(t *testing.T, s Setup) {
 				skipped++
 				t.Skipf("%s has no %s: %s", s.Name, c.needs, why)
 			}
-			before, tables := b.Dump(t), b.tables(t)
+			before, tables, links := b.Dump(t), b.tables(t), b.links()
 			c.run(t, b)
 			b.clear(t)
+			b.facts.await(t, fmt.Sprint("interfaces ", links), func(route.Facts) bool {
+				return slices.Equal(b.links(), links)
+			})
 			if left := b.tables(t); !slices.Equal(left, tables) {
 				t.Errorf("there were tables %d before the case, there are %d after it",
 					tables, left)
@@ -58,6 +61,15 @@ func (b *bench) clear(t *testing.T) {
 	if _, lacks := b.Lacks[Tables]; !lacks {
 		b.deleteTables(t)
 	}
+}
+
+// links returns the names of the interfaces in the newest facts. What a case deletes is gone for
+// the next case once it is gone from them.
+func (b *bench) links() (names []string) {
+	for _, i := range b.facts.last.Interfaces {
+		names = append(names, i.Name)
+	}
+	return names
 }
 
 func sameEntries(a, b map[route.Key]string, keysOnly bool) bool {

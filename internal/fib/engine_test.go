@@ -629,10 +629,11 @@ func TestRefusedDeletionOfARouteOverAnInterfaceMadeAnew(t *testing.T) {
 		r.dp.takeOps()
 		r.dp.state(func() { r.dp.refuse[key("10.2.0.0/26")] = errors.New("no") })
 		r.dp.makeEth1Anew()
+		synctest.Wait()
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		time.Sleep(time.Minute)
-		check(t, "ops", r.dp.printOps(), "del 10.2.1.0/26", "put 10.1.0.0/26 via 10.0.0.2 eth0",
-			"put 10.2.1.0/26 via 10.0.1.2 eth1")
+		check(t, "ops", r.dp.printOps(), "del 10.2.1.0/26", "put 10.2.1.0/26 via 10.0.1.2 eth1",
+			"put 10.1.0.0/26 via 10.0.0.2 eth0")
 		if s := r.Stats(); s.Errors < 5 || s.Errors > 20 || s.Refusal == nil {
 			t.Errorf("%d refusals, the last %v", s.Errors, s.Refusal)
 		}
