@@ -14,14 +14,17 @@ import (
 
 // mtuOf is that of the interface with a node's IPv4 address; 0: there is none.
 func mtuOf(n calico.Node, all []route.Interface) uint16 {
+	i, _ := interfaceWith(n.IPv4.Addr(), all)
+	return i.MTU
+}
+
+func interfaceWith(a netip.Addr, all []route.Interface) (route.Interface, bool) {
 	for _, i := range all {
-		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool {
-			return p.Addr() == n.IPv4.Addr()
-		}) {
-			return i.MTU
+		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return i, true
 		}
 	}
-	return 0
+	return route.Interface{}, false
 }
 
 // heldNodes are those that the datastore's list lacks, and that keep their tunnels for a while.
