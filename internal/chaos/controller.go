@@ -32,6 +32,7 @@ type layout struct {
 	// workloads send to each other.
 	controlled bool
 	birds      int  // so many of the last nodes run BIRD
+	ipv6       bool // the nodes have both families, with a session in each; none runs BIRD
 	idle       bool // node 1 forwards nothing, and has no workload
 	// rules of the choice of reflectors, besides the grace time, in YAML; loss: a migration by them
 	// loses packets
@@ -54,6 +55,11 @@ type controller struct {
 func newControlled(ctx context.Context, s settings, k kind, l layout) (*cluster, error) {
 	return makeCluster(ctx, s, k, "", func(c *cluster) error {
 		c.layout = l
+		if l.ipv6 {
+			if err := c.addPool6(ctx); err != nil {
+				return err
+			}
+		}
 		for i := range nodesOfTwelve {
 			if err := c.addControlled(ctx, i); err != nil {
 				return err
@@ -80,15 +86,28 @@ func (c *cluster) addControlled(ctx context.Context, i int) error {
 		return err
 	}
 	c.nodes = append(c.nodes, n)
+	addresses := fmt.Sprintf("ipv4Address: %s", onUnderlay(byte(11+i)))
+	if c.layout.ipv6 {
+		if err := n.addAddress6(i); err != nil {
+			return err
+		}
+		addresses += fmt.Sprintf(", ipv6Address: %q",
+			netip.PrefixFrom(n.address6, underlayNet6.Bits()))
+	}
 	err = c.Apply(ctx, testcluster.Resource("Node",
 		fmt.Sprintf("%s, labels: {topology.kubernetes.io/zone: %s}", n.Name, zone(n)),
-		fmt.Sprintf("bgp: {ipv4Address: %s}", onUnderlay(byte(11+i)))))
+		"bgp: {"+addresses+"}"))
 	if err != nil {
 		return err
 	}
 	if i > 0 || !c.layout.idle {
 		if err := c.addBlock(ctx, n, i); err != nil {
 			return err
+		}
+		if c.layout.ipv6 {
+			if err := n.addBlock6(ctx, i); err != nil {
+				return err
+			}
 		}
 	}
 	if i >= nodesOfTwelve-c.layout.birds {

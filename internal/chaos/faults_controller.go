@@ -27,7 +27,17 @@ var (
 	birdsOnly = layout{controlled: true, birds: 12, rules: "bird: true", loss: true}
 	quorum    = layout{controlled: true, rules: "topology: quorum\nmin: 4\nmax: 4", groups: true}
 	multi     = layout{controlled: true, rules: "topology: multi\nmin: 4\nmax: 4", groups: true}
+	// six nodes run BIRD, four of the other six reflect
+	quorumBirds  = beside(quorum)
+	multiBirds   = beside(multi)
+	bothFamilies = layout{controlled: true, ipv6: true}
 )
+
+// beside is a layout with six nodes that run BIRD, and an agent without workloads.
+func beside(l layout) layout {
+	l.birds, l.idle = 6, true
+	return l
+}
 
 // controllerFaults are in a cluster of twelve nodes, where each two workloads send to each other.
 var controllerFaults = []fault{
@@ -56,6 +66,18 @@ var controllerFaults = []fault{
 			"and back", run: thereAndBack},
 	{name: "controller-multi", kind: kernelNodes, layout: multi, long: true, allowed: "0",
 		what: "the same with the topology multi", run: thereAndBack},
+	{name: "controller-quorum-bird", kind: kernelNodes, layout: quorumBirds, long: true,
+		allowed: "0", what: "the same with the topology quorum, and six nodes that run BIRD",
+		run: thereAndBack},
+	{name: "controller-multi-bird", kind: kernelNodes, layout: multiBirds, long: true,
+		allowed: "0", what: "the same with the topology multi, and six nodes that run BIRD",
+		run: thereAndBack},
+	{name: "controller-ipv6", kind: kernelNodes, layout: bothFamilies, long: true, allowed: "0",
+		what: "the controller moves twelve nodes with both families, and a session in each, to " +
+			"three reflectors and back", run: thereAndBack},
+	{name: "controller-ipv6-cordon", kind: kernelNodes, layout: bothFamilies, long: true,
+		allowed: "0", what: "of nodes with both families a reflector is cordoned, and uncordoned " +
+			"once another node has the role", run: cordonReflector},
 	{name: "controller-leader", kind: kernelNodes, layout: agentsOnly, allowed: "0",
 		what: "the controller that leads is killed halfway to reflectors, another goes on; then " +
 			"back to the mesh", run: killController},
@@ -210,18 +232,24 @@ func (t *trial) noteReflectors(what string) {
 	t.note("%s: %s", what, strings.Join(names, ", "))
 }
 
-// mayEnd are the sessions that may end: where clients have groups, those that the node does not
-// want.
+// mayEnd are the sessions that may end: those with BIRD, which resets one when a role changes, and
+// where clients have groups, those that the node does not want.
 func (t *trial) mayEnd(all map[session]time.Time) map[session]bool {
 	may := map[session]bool{}
 	for s := range all {
+		stays := t.isReflectors(s)
 		if t.layout.groups {
-			may[s] = !t.isWanted(s)
-		} else {
-			may[s] = !t.isReflectors(s)
+			stays = t.isWanted(s)
 		}
+		may[s] = !stays || t.isBirds(s)
 	}
 	return may
+}
+
+func (t *trial) isBirds(s session) bool {
+	return slices.ContainsFunc(t.nodes, func(n *node) bool {
+		return n.Address == s.peer && n.runsBird()
+	})
 }
 
 func (t *trial) isWanted(s session) bool {
@@ -230,14 +258,11 @@ func (t *trial) isWanted(s session) bool {
 	})
 }
 
-// isReflectors: there is a reflector at an end, and no BIRD, which resets a session when a role
-// changes.
+// isReflectors: there is a reflector at an end.
 func (t *trial) isReflectors(s session) (reflects bool) {
 	for _, n := range t.nodes {
-		if n.Address == s.peer && n.runsBird() {
-			return false
-		}
-		reflects = reflects || n.reflects && (n.Name == s.node || n.Address == s.peer)
+		reflects = reflects || n.reflects &&
+			(n.Name == s.node || n.Address == s.peer || n.address6 == s.peer)
 	}
 	return reflects
 }

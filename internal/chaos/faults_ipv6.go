@@ -28,7 +28,7 @@ var (
 // withIPv6 ends the agent of node 1 and starts it again under one flow of IPv6, besides those of
 // IPv4.
 func (t *trial) withIPv6(ctx context.Context, end func(*testcluster.Agent) error) error {
-	if err := t.Data.AddPool(ctx, "workloads6", pods6, 0); err != nil {
+	if err := t.addPool6(ctx); err != nil {
 		return err
 	}
 	for i, n := range t.agents() {
@@ -59,6 +59,10 @@ func (t *trial) withIPv6(ctx context.Context, end func(*testcluster.Agent) error
 	return err
 }
 
+func (c *cluster) addPool6(ctx context.Context) error {
+	return c.Data.AddPool(ctx, "workloads6", pods6, 0)
+}
+
 // workload6 is the address of node i's workload, the first one in its block.
 func workload6(i int) netip.Addr {
 	b := pods6.Addr().As16()
@@ -69,11 +73,7 @@ func workload6(i int) netip.Addr {
 // addIPv6 gives node i, which forwards with the kernel, an address, so that a second session comes
 // to each node that has one, and its workload one, with the block that it is in.
 func (n *node) addIPv6(ctx context.Context, i int) error {
-	b := underlayNet6.Addr().As16()
-	b[15] = byte(11 + i)
-	n.address6 = netip.AddrFrom16(b)
-	if err := n.NS.AddAddress("eth0",
-		netip.PrefixFrom(n.address6, underlayNet6.Bits())); err != nil {
+	if err := n.addAddress6(i); err != nil {
 		return err
 	}
 	err := n.cluster.Data.AddNode(ctx, n.Name, netip.PrefixFrom(n.Address, underlayNet.Bits()),
@@ -81,6 +81,19 @@ func (n *node) addIPv6(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	return n.addBlock6(ctx, i)
+}
+
+// addAddress6 gives the machine of node i an address on the underlay.
+func (n *node) addAddress6(i int) error {
+	b := underlayNet6.Addr().As16()
+	b[15] = byte(11 + i)
+	n.address6 = netip.AddrFrom16(b)
+	return n.NS.AddAddress("eth0", netip.PrefixFrom(n.address6, underlayNet6.Bits()))
+}
+
+// addBlock6 gives node i a block, and its workload an address in that.
+func (n *node) addBlock6(ctx context.Context, i int) error {
 	address := workload6(i)
 	block, err := address.Prefix(spare6.Bits())
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,9 +30,9 @@ const (
 
 // traffic is all that is sent while a fault happens, and what is watched meanwhile.
 type traffic struct {
-	nodes   []*node        // with a workload
-	echoes  []*netlab.Flow // from each node to the next
-	pairs   *netlab.Pairs  // in place of echoes; nil: there are none
+	nodes   []*node         // with a workload
+	echoes  []*netlab.Flow  // from each node to the next
+	pairs   []*netlab.Pairs // in place of echoes, for each family; nil: there are none
 	control []*netlab.Flow
 	gaps    map[*node]*netlab.GapWatch // of the nodes with BIRD
 	stalls  stallWatches
@@ -91,12 +92,14 @@ func startTraffic(c *cluster) (t *traffic, err error) {
 
 func (t *traffic) startFlows(c *cluster) (err error) {
 	if c.controllers != nil {
-		p := netlab.PairsConfig{Port: pairPort, Interval: pairInterval, Timeout: answerPatience}
-		for _, n := range t.nodes {
-			p.Hosts = append(p.Hosts, netlab.Host{NS: n.workload.NS, Address: n.workload.Address})
+		var v4, v6 []netlab.Host
+		for i, n := range t.nodes {
+			v4 = append(v4, netlab.Host{NS: n.workload.NS, Address: n.workload.Address})
+			if c.layout.ipv6 {
+				v6 = append(v6, netlab.Host{NS: n.workload.NS, Address: workload6(i)})
+			}
 		}
-		t.pairs, err = netlab.StartPairs(p)
-		return err
+		return errors.Join(t.startPairs(v4), t.startPairs(v6))
 	}
 	for i, n := range t.nodes {
 		to := t.nodes[(i+1)%len(t.nodes)].workload
@@ -112,6 +115,20 @@ func (t *traffic) startFlows(c *cluster) (err error) {
 	return nil
 }
 
+// startPairs has each two of some hosts send to each other.
+func (t *traffic) startPairs(hosts []netlab.Host) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	p, err := netlab.StartPairs(netlab.PairsConfig{
+		Hosts: hosts, Port: pairPort, Interval: pairInterval, Timeout: answerPatience,
+	})
+	if err == nil {
+		t.pairs = append(t.pairs, p)
+	}
+	return err
+}
+
 // stop ends all and says what was seen.
 func (t *traffic) stop() (s seen) {
 	for i, r := range stopFlows(t.echoes) {
@@ -119,8 +136,8 @@ func (t *traffic) stop() (s seen) {
 			t.nodes[i], t.nodes[(i+1)%len(t.nodes)], true, packetInterval, r,
 		})
 	}
-	if t.pairs != nil {
-		for _, r := range t.pairs.Stop() {
+	for _, p := range t.pairs {
+		for _, r := range p.Stop() {
 			s.flows = append(s.flows, flow{
 				t.nodes[r.From], t.nodes[r.To], false, pairInterval, r.Report,
 			})

@@ -11,12 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longestGap is far above the 0.1 ms of a replacement, also where BIRD has to wait for a processor
-// in the midst of it, and below the time between two BGP changes.
-const longestGap = 30 * time.Millisecond
+// longestGap is far above the 0.1 ms of a replacement, and below the time between two BGP changes.
+// Where the add comes next after the delete, with no other change of BIRD's between them, BIRD may
+// have had to wait for a processor in the midst of it: up to 110 ms have been seen.
+const (
+	longestGap         = 30 * time.Millisecond
+	longestReplacement = 250 * time.Millisecond
+)
 
-// gapSlack bounds the time of a packet towards a gap, and of the kernel's event towards us.
-const gapSlack = 10 * time.Millisecond
+// gapSlack bounds the time of a packet towards a gap, and of the kernel's event towards us, who may
+// have to wait for a processor.
+const gapSlack = 30 * time.Millisecond
 
 // Gap is a time without a route for a prefix in the kernel of a node with BIRD. BIRD 1.6 replaces a
 // route by a delete and, about 0.1 ms later, an add (sysdep/linux/netlink.c, krt_replace_rte), even
@@ -33,7 +38,7 @@ type GapWatch struct {
 	gaps []Gap
 }
 
-// WatchGaps records the gaps of BIRD's routes in the namespace. One longer than 30 ms is not a
+// WatchGaps records the gaps of BIRD's routes in the namespace. One that is too long is not a
 // replacement and is ignored.
 func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 	w := &GapWatch{done: make(chan struct{})}
@@ -58,6 +63,7 @@ func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 
 func (w *GapWatch) note(updates <-chan netlink.RouteUpdate) {
 	gone := map[netip.Prefix]time.Time{}
+	var last netip.Prefix // deleted by the last change; zero: that was no delete
 	for u := range updates {
 		if u.Protocol != unix.RTPROT_BIRD || u.Dst == nil {
 			continue
@@ -66,10 +72,17 @@ func (w *GapWatch) note(updates <-chan netlink.RouteUpdate) {
 		bits, _ := u.Dst.Mask.Size()
 		prefix, now := netip.PrefixFrom(addr.Unmap(), bits), time.Now()
 		if u.Type == unix.RTM_DELROUTE {
-			gone[prefix] = now
-		} else if from, ok := gone[prefix]; ok {
+			gone[prefix], last = now, prefix
+			continue
+		}
+		longest := longestGap
+		if last == prefix {
+			longest = longestReplacement
+		}
+		last = netip.Prefix{}
+		if from, ok := gone[prefix]; ok {
 			delete(gone, prefix)
-			if now.Sub(from) <= longestGap {
+			if now.Sub(from) <= longest {
 				w.gaps = append(w.gaps, Gap{prefix, from, now})
 			}
 		}
@@ -84,12 +97,21 @@ func (w *GapWatch) Stop() []Gap {
 }
 
 // LostInGaps returns how many packets of a flow to an address were lost in that kernel's gaps: of
-// each gap at most the packets sent meanwhile, one per interval, and one.
+// each gap at most the packets sent meanwhile, one per interval, and one. Gaps between which no
+// packet need have been sent count as one.
 func (r Report) LostInGaps(gaps []Gap, to netip.Addr, interval time.Duration) (lost int) {
+	var met []Gap
 	for _, g := range gaps {
-		if !g.Prefix.Contains(to) {
-			continue
+		last := len(met) - 1
+		switch {
+		case !g.Prefix.Contains(to):
+		case last >= 0 && met[last].Prefix == g.Prefix && g.From.Sub(met[last].To) <= interval:
+			met[last].To = g.To
+		default:
+			met = append(met, g)
 		}
+	}
+	for _, g := range met {
 		most := 1 + int((g.To.Sub(g.From)+interval-1)/interval)
 		for _, o := range r.Outages {
 			if o.First.After(g.From.Add(-gapSlack)) && o.Last.Before(g.To.Add(gapSlack)) {

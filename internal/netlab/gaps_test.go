@@ -63,7 +63,8 @@ func TestLostInGaps(t *testing.T) {
 	gap := func(prefix netip.Prefix, from, to float64) Gap {
 		return Gap{Prefix: prefix, From: at(from), To: at(to)}
 	}
-	gaps := []Gap{gap(block, 1000, 1000.1), gap(block, 3000, 3003), gap(other, 5000, 5000.1)}
+	gaps := []Gap{gap(block, 1000, 1000.1), gap(block, 3000, 3003), gap(other, 5000, 5000.1),
+		gap(block, 7000, 7040), gap(other, 7041, 7042), gap(block, 7040.5, 7080)}
 	outage := func(first, last float64, lost int) Outage {
 		return Outage{First: at(first), Last: at(last), Lost: lost}
 	}
@@ -71,13 +72,14 @@ func TestLostInGaps(t *testing.T) {
 		outages []Outage
 		want    int
 	}{
-		"one packet in a gap":            {[]Outage{outage(999.8, 999.8, 1)}, 1},
-		"more than a gap can cost":       {[]Outage{outage(996, 1004, 8)}, 2},
-		"what a longer gap can cost":     {[]Outage{outage(2999, 3004, 6)}, 4},
-		"between the gaps":               {[]Outage{outage(2000, 2000, 1)}, 0},
-		"from one gap to the other":      {[]Outage{outage(1000, 3000, 2000)}, 0},
-		"beyond a gap":                   {[]Outage{outage(1000, 1050, 50)}, 0},
-		"in a gap of a prefix elsewhere": {[]Outage{outage(5000, 5000, 1)}, 0},
+		"one packet in a gap":                    {[]Outage{outage(999.8, 999.8, 1)}, 1},
+		"more than a gap can cost":               {[]Outage{outage(996, 1004, 8)}, 2},
+		"what a longer gap can cost":             {[]Outage{outage(2999, 3004, 6)}, 4},
+		"in two gaps, one right after the other": {[]Outage{outage(7001, 7079, 79)}, 79},
+		"between the gaps":                       {[]Outage{outage(2000, 2000, 1)}, 0},
+		"from one gap to the other":              {[]Outage{outage(1000, 3000, 2000)}, 0},
+		"beyond a gap":                           {[]Outage{outage(1000, 1050, 50)}, 0},
+		"in a gap of a prefix elsewhere":         {[]Outage{outage(5000, 5000, 1)}, 0},
 		"in two gaps, and in none": {[]Outage{outage(1000, 1000, 1), outage(2000, 2000, 1),
 			outage(3001, 3001, 1)}, 2},
 		"two in one gap, as much as it is": {[]Outage{outage(999, 999, 2), outage(1001, 1001, 1)},

@@ -82,8 +82,8 @@ func (a *agents) aim(change func(*reflector.Goal)) {
 }
 
 var manyAgents = flag.Int("agents", 5, "how many agents TestNoRouteIsTouched has; with more than "+
-	"10 no controller is killed. 30 take 3 minutes with the race detector; `make chaos` has 100, "+
-	"without it")
+	"10 no controller is killed. `make chaos` has 30 with the race detector, for 3 minutes, and "+
+	"100 without it")
 
 // From the mesh to reflectors and back while controllers are killed around each step: no route is
 // lost, and no FIB is written.
