@@ -131,9 +131,10 @@ release: gobgp
 	deploy/release '$(VERSION)' $(BUILD)/release
 
 # The main job on one machine: etcd, three nodes, real packets (needs root). ARGS=--keep to explore,
-# LEARN=ipam without BGP.
+# LEARN=ipam without BGP, DATASTORE=kubernetes with the data in a stand-in for the Kubernetes API.
 demo: tools build
-	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) $(ARGS)
+	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) \
+	  $(if $(DATASTORE),--datastore $(DATASTORE)) $(ARGS)
 
 # Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
 bench: tools build

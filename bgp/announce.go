@@ -60,13 +60,15 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 	}
 }
 
-// services announces ranges of service addresses. One that is a block or an address of this node is
-// announced as that.
-func (a *announcer) services(ranges []netip.Prefix) {
-	for _, p := range ranges {
-		if slices.ContainsFunc(a.announcements, func(x Announcement) bool {
-			return x.Prefix == p
-		}) {
+// services announces service addresses. What is a block or an address of this node is announced as
+// that.
+func (a *announcer) services(all []netip.Prefix) {
+	ours := map[netip.Prefix]bool{}
+	for _, x := range a.announcements {
+		ours[x.Prefix] = true
+	}
+	for _, p := range all {
+		if ours[p] {
 			continue
 		}
 		if reason := a.announce(Route{Prefix: p}); reason != "" {

@@ -28,8 +28,8 @@ type Plan struct {
 	Peers         []Peer         // by ID, one each
 	Announcements []Announcement // by prefix, one each
 	Policies      Policies
-	// NotProgrammed are the ranges of service addresses: a learned route inside one may be passed
-	// on, but is not forwarded by. Sorted.
+	// NotProgrammed are ranges and single addresses of services: a learned route inside one may be
+	// passed on, but is not forwarded by. Disjoint.
 	NotProgrammed []netip.Prefix
 	Withheld      []Withheld       // by prefix, then reason
 	Problems      []calico.Problem // by key, then text

@@ -76,7 +76,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	blocks, notOwn := ipam.OwnBlocks(self, s)
 	hosts, notHere := ipam.Hosts(self, blocks, s)
 	prefs, problems := localPrefs(s.BGPConfigurations["default"])
-	services := servicesOf(node, s.BGPConfigurations["default"], o)
+	services := servicesOf(node, s, o)
 	peers, more := Peers(self, s)
 	problems = append(problems, more...)
 	for i := range peers {
@@ -115,7 +115,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 		Peers:         peers,
 		Announcements: a.announcements,
 		Policies:      policies,
-		NotProgrammed: services.ranges,
+		NotProgrammed: services.notProgrammed,
 		Withheld:      a.withheld,
 		Problems:      sortProblems(problems),
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+
+	"vpp-route-agent/internal/route"
 )
 
 // Policies decide which routes are accepted, which are announced, and what is changed on the way:
@@ -21,8 +23,8 @@ type Policies struct {
 	OwnBlocks []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
-	// Services are the ranges of service addresses that this node announces: what is inside or
-	// equal to one may leave.
+	// Services are the service addresses that this node announces, none of them inside another:
+	// what is inside or equal to one may leave.
 	Services []netip.Prefix
 	// Tunnels are the devices, as shell patterns, from which no route goes to iBGP peers.
 	Tunnels []string
@@ -53,7 +55,7 @@ type Advertisement struct {
 }
 
 // Covers reports whether a prefix gets the communities.
-func (a Advertisement) Covers(p netip.Prefix) bool { return inside(p, a.Prefix) }
+func (a Advertisement) Covers(p netip.Prefix) bool { return route.Inside(p, a.Prefix) }
 
 // Route is a route as far as policies ask about it.
 type Route struct {
@@ -250,8 +252,7 @@ func (r Rule) verdict() Verdict {
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own
-// filters. Of service routes it has the ranges; single services only a Kubernetes API knows. An
-// elevated host route (a live migration) is announced from inside an own block.
+// filters. An elevated host route (a live migration) is announced from inside an own block.
 func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
@@ -270,7 +271,7 @@ func (p Policies) Common(r Route) Verdict {
 		}
 		return reject("inside own block %s, which is announced as a whole", block)
 	}
-	if services, found := covering(p.Services, r.Prefix); found {
+	if services, found := route.Covering(p.Services, r.Prefix); found {
 		return accept("inside service addresses %s", services)
 	}
 	if services, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
@@ -314,13 +315,9 @@ func (p Policies) advertised(prefix netip.Prefix) []Operation {
 // covering returns the first of prefixes that equals p or contains all of it.
 func covering(prefixes []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 	for _, c := range prefixes {
-		if inside(p, c) {
+		if route.Inside(p, c) {
 			return c, true
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-func inside(p, outer netip.Prefix) bool {
-	return outer.Bits() <= p.Bits() && outer.Contains(p.Addr())
 }

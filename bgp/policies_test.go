@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
 )
 
 // ibgp and ebgp are peers of a node in AS 64512.
@@ -409,7 +410,8 @@ func TestExportAgainstLiteral(t *testing.T) {
 		p := Policies{
 			NoExport: l.noExport, OwnBlocks: l.own, ExportPools: l.pools,
 			ReflectedServices: l.services, Reflects: l.reflector,
-			Services: l.announced, Normal4: normalPref, Filters: map[string]Filter{},
+			Services: route.Disjoint(l.announced), Normal4: normalPref,
+			Filters: map[string]Filter{},
 			Tunnels: tunnels(bgpConfig{}),
 		}
 		if l.felixIPIP = rapid.Bool().Draw(t, "felixIPIP"); l.felixIPIP {

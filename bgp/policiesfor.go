@@ -20,8 +20,9 @@ func policiesFor(
 	services []netip.Prefix, s *calico.Snapshot,
 ) (Policies, []calico.Problem) {
 	p := Policies{
-		OwnBlocks: own, Services: services, Reflects: self.RouteReflectorClusterID != "",
-		Normal4: prefs[ipv4], Normal6: prefs[ipv6],
+		OwnBlocks: own, Services: route.Disjoint(services),
+		Reflects: self.RouteReflectorClusterID != "",
+		Normal4:  prefs[ipv4], Normal6: prefs[ipv6],
 	}
 	// BIRD takes 0.0.0.0 for "the router ID"
 	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() {

@@ -12,28 +12,65 @@ import (
 // excludedFromServices is the label of a Node that announces no service addresses.
 const excludedFromServices = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// services are the addresses of services, as far as they follow from Calico's resources.
+// services are the addresses of services, as far as they follow from Calico's resources and
+// Kubernetes' Services.
 type services struct {
-	// announced are the ranges that this node announces, like every other: packets for one of their
-	// addresses may come in anywhere. No route of ours leads there, not even a drop: kube-proxy or
-	// its like takes them off before, or a route of its own does.
+	// announced are the ranges and single addresses that this node announces, like every other or
+	// because of its endpoints: packets for one of them may come in here. No route of ours leads
+	// there, not even a drop: kube-proxy or its like takes them off before, or a route of its own
+	// does.
 	announced []netip.Prefix
-	// ranges are all with more than one address. BIRD accepts routes inside them and keeps them out
-	// of the kernel, where kube-proxy or its like has those addresses.
-	ranges   []netip.Prefix
-	problems []calico.Problem
+	// notProgrammed are disjoint: BIRD accepts routes inside them and keeps them out of the kernel,
+	// where kube-proxy or its like has those addresses. What is announced here is among them:
+	// BIRD prefers its own route to a learned one.
+	notProgrammed []netip.Prefix
+	problems      []calico.Problem
 }
 
-// servicesOf reads the ranges as confd does without a Kubernetes API (client.go,
-// updateGlobalRoutes). Only that API has the single services and their endpoints. So single
-// addresses, and those of ranges that are not aggregated, are not announced.
-func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services {
-	s := services{}
+// serviceRanges are what BGPConfiguration says of service addresses. The lists are sorted.
+type serviceRanges struct {
+	cluster, external, balanced []netip.Prefix
+	aggregates                  bool // ranges of load balancers are announced as a whole
+}
+
+// servicesOf follows confd (client.go and routes.go of its backend calico, in Calico 3.31.7), which
+// looks at single services where there is a Kubernetes API.
+func servicesOf(n calico.Node, s *calico.Snapshot, o Options) services {
+	out := services{}
 	say := func(format string, args ...any) {
 		p := badConfiguration(format, args...)
 		p.Harmless = true
-		s.problems = append(s.problems, p)
+		out.problems = append(out.problems, p)
 	}
+	r := readServiceRanges(s.BGPConfigurations["default"], o, say)
+	if len(r.cluster)+len(r.external)+len(r.balanced) == 0 {
+		return out
+	}
+	whole := r.whole()
+	if n.Labels[excludedFromServices] == "true" {
+		say("service addresses are not announced: Node(%s) has the label %s",
+			n.Name, excludedFromServices)
+		out.notProgrammed = route.Disjoint(whole)
+		return out
+	}
+	out.announced = whole
+	if s.Services != nil {
+		out.announced = sortedPrefixes(slices.Concat(whole, r.single(s)))
+	} else {
+		say("ranges of service addresses are announced as a whole; addresses of single services " +
+			"are not: that needs the Kubernetes API")
+		if rest := r.notWhole(); len(rest) > 0 {
+			say("nothing of %s is announced: that needs the Kubernetes API", joinPrefixes(rest))
+		}
+	}
+	out.notProgrammed = route.Disjoint(out.announced)
+	return out
+}
+
+// readServiceRanges leaves out what is no prefix.
+func readServiceRanges(
+	conf calico.BGPConfiguration, o Options, say func(format string, args ...any),
+) serviceRanges {
 	read := func(field string, texts []string) []netip.Prefix {
 		for _, text := range texts {
 			if len(prefixes([]string{text})) == 0 {
@@ -42,48 +79,91 @@ func servicesOf(n calico.Node, conf calico.BGPConfiguration, o Options) services
 		}
 		return prefixes(texts)
 	}
-	var cluster []netip.Prefix
+	r := serviceRanges{aggregates: conf.Aggregates()}
 	if o.ClusterIPs.IsValid() {
-		cluster = []netip.Prefix{o.ClusterIPs}
+		r.cluster = []netip.Prefix{o.ClusterIPs}
 	} else {
-		cluster = read("serviceClusterIPs", conf.ServiceClusterIPs)
+		r.cluster = read("serviceClusterIPs", conf.ServiceClusterIPs)
 	}
-	external := read("serviceExternalIPs", conf.ServiceExternalIPs)
-	balanced := read("serviceLoadBalancerIPs", conf.ServiceLoadBalancerIPs)
+	r.external = read("serviceExternalIPs", conf.ServiceExternalIPs)
+	r.balanced = read("serviceLoadBalancerIPs", conf.ServiceLoadBalancerIPs)
 	if a := conf.ServiceLoadBalancerAggregation; a != "" && a != "Enabled" && a != "Disabled" {
 		say("serviceLoadBalancerAggregation %q is neither Enabled nor Disabled: it "+
 			"counts as Enabled", a)
 	}
-	all := slices.Concat(cluster, external, balanced)
-	if len(all) == 0 {
-		return s
+	return r
+}
+
+// whole are the ranges that every node announces: single addresses are announced for services that
+// have them, but for cluster addresses.
+func (r serviceRanges) whole() []netip.Prefix {
+	all := slices.Concat(r.cluster, slices.DeleteFunc(slices.Clone(r.external),
+		netip.Prefix.IsSingleIP))
+	if r.aggregates {
+		all = slices.Concat(all, slices.DeleteFunc(slices.Clone(r.balanced),
+			netip.Prefix.IsSingleIP))
 	}
-	s.ranges = sortedPrefixes(slices.DeleteFunc(slices.Clone(all), netip.Prefix.IsSingleIP))
-	if n.Labels[excludedFromServices] == "true" {
-		say("service addresses are not announced: Node(%s) has the label %s",
-			n.Name, excludedFromServices)
-		return s
+	return sortedPrefixes(all)
+}
+
+// notWhole are all others.
+func (r serviceRanges) notWhole() []netip.Prefix {
+	whole := r.whole()
+	return sortedPrefixes(slices.DeleteFunc(slices.Concat(r.external, r.balanced),
+		func(p netip.Prefix) bool { return slices.Contains(whole, p) }))
+}
+
+// single are the addresses that are announced for services, perhaps several times.
+func (r serviceRanges) single(s *calico.Snapshot) (all []netip.Prefix) {
+	for name, v := range s.Services {
+		if endpoints, sliced := s.Endpoints[name]; sliced && r.announces(v, endpoints) {
+			all = append(all, r.addresses(v)...)
+		}
 	}
-	s.announced = slices.Concat(cluster,
-		slices.DeleteFunc(slices.Clone(external), netip.Prefix.IsSingleIP))
-	single := slices.DeleteFunc(slices.Concat(external, balanced), func(p netip.Prefix) bool {
-		return !p.IsSingleIP()
-	})
-	if conf.ServiceLoadBalancerAggregation == "Disabled" {
-		single = slices.Concat(single,
-			slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
-	} else {
-		s.announced = slices.Concat(s.announced,
-			slices.DeleteFunc(slices.Clone(balanced), netip.Prefix.IsSingleIP))
+	return all
+}
+
+// announces reports whether this node announces a service with these endpoints, which may be none:
+// every node one that has a single address of the configuration, and those with endpoints what is
+// Local. Where load balancers are not aggregated every node announces all the others.
+func (r serviceRanges) announces(v calico.Service, e calico.Endpoints) bool {
+	if v.ExternalTrafficPolicy == "Cluster" {
+		balanced := append(slices.Clone(v.LoadBalancerIPs), v.RequestedIP)
+		if v.LoadBalancer && slices.ContainsFunc(balanced, isSingleOf(r.balanced)) ||
+			slices.ContainsFunc(v.ExternalIPs, isSingleOf(r.external)) {
+			return true
+		}
 	}
-	s.announced = sortedPrefixes(s.announced)
-	say("ranges of service addresses are announced as a whole; addresses of single services are " +
-		"not: that needs the Kubernetes API")
-	if len(single) > 0 {
-		say("nothing of %s is announced: that needs the Kubernetes API",
-			joinPrefixes(sortedPrefixes(single)))
+	return (v.IsLocal() || !r.aggregates) && v.Backed(e)
+}
+
+// addresses are all of a service that may be announced. Those of the cluster need not be inside a
+// range: there only has to be one.
+func (r serviceRanges) addresses(v calico.Service) (all []netip.Prefix) {
+	add := func(addresses []netip.Addr, allowed func(netip.Addr) bool) {
+		for _, a := range addresses {
+			if allowed(a) {
+				all = append(all, route.HostPrefix(a))
+			}
+		}
 	}
-	return s
+	add(v.ClusterIPs, func(netip.Addr) bool { return len(r.cluster) > 0 })
+	add(v.ExternalIPs, isIn(r.external))
+	add(v.LoadBalancerIPs, isIn(r.balanced))
+	return all
+}
+
+func isIn(ranges []netip.Prefix) func(netip.Addr) bool {
+	return func(a netip.Addr) bool {
+		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+}
+
+// isSingleOf is isIn those ranges that are a single address.
+func isSingleOf(ranges []netip.Prefix) func(netip.Addr) bool {
+	return func(a netip.Addr) bool {
+		return a.IsValid() && slices.Contains(ranges, route.HostPrefix(a))
+	}
 }
 
 func sortedPrefixes(all []netip.Prefix) []netip.Prefix {

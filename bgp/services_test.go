@@ -43,7 +43,7 @@ func TestServices(t *testing.T) {
 			"[]", "[{fd96::/108 this node has no IPv6 BGP address}]", "[fd96::/108]", whole},
 		{"one cluster address",
 			cluster(configured(bgpConfig{ServiceClusterIPs: []string{"10.96.0.10/32"}})), Options{},
-			"[10.96.0.10/32]", "[]", "[]", whole},
+			"[10.96.0.10/32]", "[]", "[10.96.0.10/32]", whole},
 		{"CALICO_ADVERTISE_CLUSTER_IPS goes before",
 			cluster(configured(bgpConfig{ServiceClusterIPs: []string{"10.96.0.0/12"}})),
 			Options{ClusterIPs: pfx("10.97.0.0/16")},
@@ -52,7 +52,7 @@ func TestServices(t *testing.T) {
 			cluster(configured(bgpConfig{ServiceLoadBalancerIPs: []string{"192.0.2.128/25"},
 				ServiceLoadBalancerAggregation: "Disabled"})),
 			Options{},
-			"[]", "[]", "[192.0.2.128/25]",
+			"[]", "[]", "[]",
 			"BGPConfiguration(default): nothing of 192.0.2.128/25 is announced: that needs the " +
 				"Kubernetes API\n" + whole},
 		{"a node that is excluded", cluster(configured(all), unlabelled("true")), Options{}, "[]",

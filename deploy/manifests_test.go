@@ -126,18 +126,22 @@ func TestKustomize(t *testing.T) {
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(overlay, "kustomization.yaml"),
 		[]byte("resources: ["+up+"]\ncomponents: ["+up+"/scrape]\n"), 0o644))
-	for _, dir := range []string{"kubernetes", overlay} {
+	const datastore = "kubernetes-datastore"
+	for _, dir := range []string{"kubernetes", overlay, datastore} {
 		out, err := exec.Command(kubectl, "kustomize", dir).Output()
 		check(t, err)
-		objects := decode(t, out)
-		if len(objects) != 6 {
+		objects, want := decode(t, out), 6
+		if dir == datastore {
+			want = 8 // with ClusterRole and binding
+		}
+		if len(objects) != want {
 			t.Errorf("%s: %d objects", dir, len(objects))
 		}
 		for _, o := range objects {
 			if d, ok := o.(*appsv1.DaemonSet); ok {
 				checkDaemonSet(t, d)
 			}
-			if _, global := o.(*rbacv1.ClusterRole); global {
+			if _, global := o.(*rbacv1.ClusterRole); global && dir != datastore {
 				t.Errorf("%s: a ClusterRole", dir)
 			}
 		}

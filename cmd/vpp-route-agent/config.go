@@ -24,6 +24,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/yamldoc"
 	"vpp-route-agent/ipam"
@@ -44,7 +45,11 @@ type config struct {
 	etcdCAFile         string
 	etcdCertFile       string
 	etcdKeyFile        string
-	datastoreType      string
+	datastoreType      string // etcdv3 or inKubernetes
+	kube               kubernetes.ClientConfig
+	apiGroup           string // of Calico's data; "": the one that there is
+	usePodCIDR         bool
+	nodeRef            string // what Kubernetes calls this node; "": nodeName
 	etcdLegacy         legacyEndpoint
 	learnBGP           bool
 	learnIPAM          bool
@@ -181,6 +186,7 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 		return config{}, err
 	}
 	c.ownLogLevel = given["log-level"]
+	c.findDatastore(env, given)
 	return c, c.check(given)
 }
 
@@ -325,6 +331,9 @@ func (c *config) findNodeName(env environment) error {
 
 // check refuses settings that contradict each other; given holds what the operator set.
 func (c *config) check(given map[string]bool) error {
+	if err := c.checkDatastore(given); err != nil {
+		return err
+	}
 	if err := c.checkLearn(given); err != nil {
 		return err
 	}
@@ -408,6 +417,7 @@ func (c config) needs() calico.Needs {
 		n.Blocks = c.blocksPrefix
 	}
 	if c.learnIPAM {
+		// in Kubernetes nobody publishes, and it says that all blocks are needed
 		n.Hosts = c.hostsPrefix
 	}
 	return n

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/ipam"
 )
 
 var update = flag.Bool("update", false, "write generated documents instead of comparing them")
@@ -121,8 +124,28 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 			`VPP_ROUTE_AGENT_FIB_SOURCE_PRIORITY: "300" is not a whole number from 1 to 255`},
 		"a listener that is a name": {[]string{"--metrics-listen=localhost"}, nil, "",
 			"is neither an address nor address:port"},
-		"kubernetes as datastore": {nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "",
-			"DATASTORE_TYPE: \"kubernetes\" is not one of etcdv3"},
+		"unknown datastore": {nil, map[string]string{"DATASTORE_TYPE": "consul"}, "",
+			"DATASTORE_TYPE: \"consul\" is not one of etcdv3, kubernetes"},
+		"published addresses without etcd": {[]string{"--learn=ipam", "--host-address=peerip"},
+			map[string]string{"DATASTORE_TYPE": "kubernetes"}, "",
+			"--host-address peerip needs etcd, and Calico's data are in Kubernetes"},
+		"publishing without etcd": {[]string{"--uplink=eth0", "--uplink-address=10.0.0.1/24",
+			"--uplink-publish=lease"}, map[string]string{"KUBECONFIG": "/k"}, "",
+			"--uplink-publish lease needs etcd"},
+		"external configuration without etcd": {[]string{"--external=etcd,grpc"},
+			map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "",
+			"--external etcd needs etcd"},
+		"status without etcd": {[]string{"--publish-status", "--datastore-type=kubernetes"}, nil,
+			"", "--publish-status needs etcd"},
+		"API without scheme": {nil, map[string]string{"K8S_API_ENDPOINT": "192.0.2.1:6443"}, "",
+			"K8S_API_ENDPOINT: want a URL such as https://192.0.2.10:6443"},
+		"certificate for the API without key": {[]string{"--k8s-cert-file=/c"}, nil, "",
+			"given together"},
+		"unknown API group": {nil, map[string]string{"CALICO_API_GROUP": "v3"}, "",
+			"CALICO_API_GROUP: \"v3\" is not one of crd.projectcalico.org/v1, " +
+				"projectcalico.org/v3"},
+		"podCIDRs in etcd": {[]string{"--use-pod-cidr"}, nil, "", "needs --datastore-type " +
+			"kubernetes"},
 		"user without password": {nil, map[string]string{"ETCD_USERNAME": "u"}, "",
 			"given together"},
 		"certificate without key": {[]string{"--etcd-cert-file=/c"}, nil, "", "given together"},
@@ -452,5 +475,53 @@ func TestConfigurationReferenceIsTrue(t *testing.T) {
 	if !bytes.Equal(onDisk, b.Bytes()) {
 		t.Error("docs/configuration.md is old: " +
 			"go test ./cmd/vpp-route-agent -run Reference -update")
+	}
+}
+
+// The commands about reflectors need etcd, and may have a kubeconfig.
+func TestCommandsThatNeedEtcd(t *testing.T) {
+	for _, env := range []map[string]string{nil, {"KUBECONFIG": "/root/.kube/config"},
+		{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}} {
+		if c, err := load(t, nil, env, ""); err != nil || c.onlyEtcd("x") != nil {
+			t.Errorf("%v: %v, %v", env, err, c.onlyEtcd("x"))
+		}
+	}
+	c, err := load(t, nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "")
+	if err != nil || c.onlyEtcd("x") == nil {
+		t.Errorf("DATASTORE_TYPE=kubernetes: %v, %v", err, c.onlyEtcd("x"))
+	}
+}
+
+// Which datastore it is: as calico-node decides, but that without a way to Kubernetes it is etcd.
+func TestDatastore(t *testing.T) {
+	pod := map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+	with := func(name, value string) map[string]string {
+		all := maps.Clone(pod)
+		all[name] = value
+		return all
+	}
+	for _, tc := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, etcdv3}, {pod, inKubernetes},
+		{with("ETCD_ENDPOINTS", "http://192.0.2.1:2379"), etcdv3},
+		{with("VPP_ROUTE_AGENT_ETCD_HOST", "192.0.2.1"), etcdv3},
+		{with("DATASTORE_TYPE", "etcdv3"), etcdv3},
+		{map[string]string{"KUBECONFIG": "/root/.kube/config"}, inKubernetes},
+		{map[string]string{"K8S_API_ENDPOINT": "https://192.0.2.1:6443"}, inKubernetes},
+		{map[string]string{"ETCD_ENDPOINTS": "http://192.0.2.1:2379",
+			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
+	} {
+		c, err := load(t, nil, tc.env, "")
+		if err != nil || c.datastoreType != tc.want {
+			t.Errorf("%v: %q, %v; want %s", tc.env, c.datastoreType, err, tc.want)
+		}
+	}
+	env := maps.Clone(pod)
+	env["VPP_ROUTE_AGENT_LEARN"] = "bgp,ipam"
+	c, err := load(t, nil, env, "")
+	if err != nil || !slices.Equal(c.hostAddress, []ipam.AddressSource{ipam.NodeObject}) {
+		t.Errorf("addresses of hosts from %v, %v", c.hostAddress, err)
 	}
 }

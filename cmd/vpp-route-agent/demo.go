@@ -24,6 +24,7 @@ func demoCommand() *cobra.Command {
 	)
 	dataplanes := []string{"auto", "vpp", "kernel"}
 	learn := []string{"bgp", "ipam", "bgp,ipam"}
+	datastores := []string{"etcd", "kubernetes"}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a whole cluster on this machine: etcd, three nodes, BIRD, real packets",
@@ -37,6 +38,7 @@ names one; else with the kernel.`,
 		Example: `  sudo vpp-route-agent demo
   sudo vpp-route-agent demo --keep
   sudo vpp-route-agent demo --learn ipam
+  sudo vpp-route-agent demo --datastore kubernetes
   sudo VPP_BIN=/path/vpp VPP_PLUGIN_PATH=/path/vpp_plugins vpp-route-agent demo --dataplane vpp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
@@ -47,6 +49,14 @@ names one; else with the kernel.`,
 			if !slices.Contains(learn, cfg.Learn) {
 				return usageError{fmt.Errorf(
 					"--learn %q is none of bgp, ipam and bgp,ipam", cfg.Learn)}
+			}
+			switch {
+			case !slices.Contains(datastores, cfg.Datastore):
+				return usageError{fmt.Errorf(
+					"--datastore %q is neither etcd nor kubernetes", cfg.Datastore)}
+			case cfg.Datastore == "kubernetes" && cfg.Learn == "ipam":
+				return usageError{errors.New("--learn ipam publishes uplinks, which needs etcd: " +
+					"not with --datastore kubernetes")}
 			}
 			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
@@ -86,6 +96,10 @@ names one; else with the kernel.`,
 		"without BGP), or bgp,ipam (IPAM's routes behind BGP's)")
 	_ = c.RegisterFlagCompletionFunc("learn",
 		cobra.FixedCompletions(learn, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&cfg.Datastore, "datastore", "etcd", "where the agents find Calico's "+
+		"data: etcd, or kubernetes, a stand-in for its API")
+	_ = c.RegisterFlagCompletionFunc("datastore",
+		cobra.FixedCompletions(datastores, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; "+
 		"default: the folder build that this program is in, else the user's cache folder")
 	outputFlag(c, &asJSON)

@@ -35,6 +35,16 @@ func TestDeployedConfigurationIsValid(t *testing.T) {
 	}
 }
 
+// TestKubernetesDatastoreConfigurationIsValid reads what the overlay for that brings, in a pod.
+func TestKubernetesDatastoreConfigurationIsValid(t *testing.T) {
+	const file = "../../deploy/kubernetes-datastore/agent.yaml"
+	c, err := load(t, []string{"--config", file}, map[string]string{
+		"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "")
+	if err != nil || !c.inKubernetes() || c.dataplane != "vpp" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // TestExamplesAreCalicos applies each example as calicoctl would: every kind, field and value must
 // be one that Calico has.
 func TestExamplesAreCalicos(t *testing.T) {

@@ -223,16 +223,21 @@ func (l *lab) workload(c *cobra.Command, done string,
 }
 
 func (l *lab) etcd() *cobra.Command {
-	var listen, dir, socket string
+	var at demo.Datastore
 	c := &cobra.Command{
 		Use: "etcd", Short: "Run an etcd for a lab until SIGTERM", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return demo.ServeEtcd(cmd.Context(), listen, dir, socket)
+			return demo.ServeEtcd(cmd.Context(), at)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:2379", "address and port for clients")
-	c.Flags().StringVar(&dir, "data-dir", "", "where the data are kept; empty: a temporary folder")
-	c.Flags().StringVar(&socket, "socket", "", "unix socket for clients that cannot reach that "+
-		"address; empty: none")
+	c.Flags().StringVar(&at.Listen, "listen", "127.0.0.1:2379", "address and port for clients")
+	c.Flags().StringVar(&at.Dir, "data-dir", "", "where the data are kept; empty: a "+
+		"temporary folder")
+	c.Flags().StringVar(&at.Socket, "socket", "", "unix socket for clients that cannot reach "+
+		"that address; empty: none")
+	c.Flags().StringVar(&at.Kubernetes, "kubernetes", "", "address and port of a stand-in for the "+
+		"Kubernetes API that has what is in the etcd; empty: none")
+	c.Flags().StringVar(&at.KubeconfigDir, "kubeconfig-dir", ".", "folder for the kubeconfig of "+
+		"--kubernetes")
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -277,6 +278,15 @@ func parsePrefixLimits(c *config, s string) error {
 
 func parseEndpoints(c *config, s string) error {
 	c.etcdEndpoints = strings.Split(s, ",")
+	return nil
+}
+
+func parseK8sEndpoint(c *config, s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
+		return errors.New("want a URL such as https://192.0.2.10:6443")
+	}
+	c.kube.Server = s
 	return nil
 }
 

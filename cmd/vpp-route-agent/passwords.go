@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/secrets"
 )
 
@@ -15,15 +17,17 @@ type passwords interface {
 	Run(context.Context) error
 }
 
-// newPasswords chooses the source: the directory that the operator names, in a pod the Kubernetes
-// Secrets, else the default directory.
-func newPasswords(cfg config, env environment, log *slog.Logger) (passwords, error) {
-	kube, ok := secrets.InCluster(env)
-	if cfg.passwordDir != "" || !ok {
+// newPasswords chooses the source: the directory that the operator names, where Kubernetes can be
+// asked its Secrets, else the default directory.
+func newPasswords(cfg config, log *slog.Logger) (passwords, error) {
+	if cfg.passwordDir != "" || !kubernetes.InPod() && !cfg.inKubernetes() {
 		return directory{secrets.Dir(cmp.Or(cfg.passwordDir, defaultPasswordDir))}, nil
 	}
-	kube.Namespace, kube.Log = cfg.secretsIn, log
-	return secrets.NewKube(kube)
+	client, err := kubernetes.NewClientFor(cfg.kube)
+	if err != nil {
+		return nil, fmt.Errorf("passwords: %w", err)
+	}
+	return secrets.NewKube(client, cfg.secretsIn, log), nil
 }
 
 // directory is read at each look-up, so that Run has nothing to watch.

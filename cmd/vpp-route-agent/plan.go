@@ -36,7 +36,9 @@ const (
 
 // planSettings are the settings of `run` that plan takes for --live.
 var planSettings = []string{"etcd-endpoints", "etcd-username", "etcd-password-file",
-	"etcd-ca-cert-file", "etcd-cert-file", "etcd-key-file", "next-hop", "advertise-cluster-ips",
+	"etcd-ca-cert-file", "etcd-cert-file", "etcd-key-file", "datastore-type", "kubeconfig",
+	"k8s-current-context", "k8s-api-endpoint", "k8s-ca-file", "k8s-cert-file", "k8s-key-file",
+	"k8s-insecure-skip-tls-verify", "calico-api-group", "next-hop", "advertise-cluster-ips",
 	"prefix-limit"}
 
 // planCommand evaluates resources for a node: a file, the live datastore, or both.
@@ -49,11 +51,12 @@ func planCommand() *cobra.Command {
 sessions, what it would announce, and what would become of given prefixes at each peer. Nothing is
 asked and nothing is changed: neither an agent nor etcd need to run.
 
-With --live the resources are those in etcd, by the settings of this node: --config, environment and
-flags, as of "run". -f FILE besides applies that file to them, as "calicoctl apply" would.
+With --live the resources are those in etcd or the Kubernetes API, by the settings of this node:
+--config, environment and flags, as of "run". -f FILE besides applies that file to them, as
+"calicoctl apply" would.
 
 --diff shows what would change for the running agent, in the form of diff: lines with - are what it
-has, lines with + what it would have. --diff=datastore compares with what is in etcd, and needs no
+has, lines with + what it would have. --diff=datastore compares with the datastore, and needs no
 agent. Exit status with --diff: 0 nothing would change, 1 something would, 2 error.
 
 The kinds are Node, IPPool, BGPConfiguration, BGPPeer, BGPFilter, WorkloadEndpoint, BlockAffinity,
@@ -91,9 +94,10 @@ docs/plan.md describes the JSON.`,
 		"a warning, and one with objects of kubectl's that cannot be used")
 	c.Flags().BoolVar(&p.usePodCIDR, "use-pod-cidr", false, "take the podCIDRs of Nodes in "+
 		"kubectl's YAML for their blocks, as where calico-node has USE_POD_CIDR")
-	c.Flags().BoolVar(&p.live, "live", false, "plan with what is in etcd; -f is applied to it")
+	c.Flags().BoolVar(&p.live, "live", false,
+		"plan with what is in the datastore; -f is applied to it")
 	c.Flags().StringVar(&p.diff, "diff", "", "show what would change for the running agent, or, "+
-		"with --diff=datastore, against what is in etcd")
+		"with --diff=datastore, against the datastore")
 	c.Flags().Lookup("diff").NoOptDefVal = diffAgent
 	addSettings(c.Flags(), func(s setting) bool { return slices.Contains(planSettings, s.flag) })
 	return p.addTo(c)
@@ -115,21 +119,19 @@ func (p *planCall) check(flags *pflag.FlagSet) error {
 		return errors.New("--diff=datastore compares a file with the datastore: give -f FILE")
 	case p.diff != "" && len(p.prefixes) > 0:
 		return errors.New("--prefix does not go with --diff")
-	case p.usePodCIDR && p.live:
-		return errors.New("--use-pod-cidr does not go with --live: etcd has no podCIDRs")
 	case p.node == "" && !p.live && p.diff == "":
 		return errors.New("give --node NAME")
 	}
 	for _, name := range append([]string{"config"}, planSettings...) {
-		if flags.Changed(name) && !p.readsEtcd() {
-			return fmt.Errorf("--%s goes with --live or --diff=datastore: nothing else reads etcd",
-				name)
+		if flags.Changed(name) && !p.readsDatastore() {
+			return fmt.Errorf("--%s goes with --live or --diff=datastore: nothing else reads "+
+				"the datastore", name)
 		}
 	}
 	return nil
 }
 
-func (p *planCall) readsEtcd() bool { return p.live || p.diff == diffDatastore }
+func (p *planCall) readsDatastore() bool { return p.live || p.diff == diffDatastore }
 
 // side is what is planned with, or compared with.
 type side struct {
@@ -187,7 +189,7 @@ func (p *planCall) encapsulation(s *calico.Snapshot, o bgp.Options) *route.Encap
 // datastore returns what is in etcd, if that is asked for, and the options of the plan: by this
 // node's settings, or those of the agent that is compared with.
 func (p *planCall) datastore(cmd *cobra.Command, agents bgp.Options) (bgp.Options, side, error) {
-	if !p.readsEtcd() {
+	if !p.readsDatastore() {
 		if p.diff != diffAgent {
 			agents.Tunnels = tunnels("vpp") // as without --dataplane
 		}
@@ -229,7 +231,7 @@ func (p *planCall) input(cmd *cobra.Command, live side) (side, error) {
 	case !p.live:
 		to.snapshot, err = read.Snapshot(p.node, p.usePodCIDR)
 	case read.Objects != nil:
-		err = errors.New("objects as kubectl prints them do not go with --live: that reads etcd")
+		err = errors.New("objects as kubectl prints them do not go with --live: apply them")
 	default:
 		to.name = fmt.Sprintf("%s with %s", live.name, p.file)
 		to.snapshot, err = manifest.Over(live.snapshot, p.node, read.Resources)

@@ -51,7 +51,7 @@ func printStatus(w io.Writer, s agent.Status) error {
 	writeUplinkLine(b, s.Uplink)
 	writeExternalLines(b, s.External)
 	writeLinuxLine(b, s.Linux)
-	writeEtcdLine(b, s.Datastore)
+	writeDatastoreLine(b, s.Datastore)
 	writeSome(b, "unusable next hops", s.FIB.UnusableNextHops, func(h agent.NextHopStatus) string {
 		return fmt.Sprintf("- routes via %s are left out: %s", h.Address, h.Reason)
 	})
@@ -184,12 +184,17 @@ func writeGuardLines(b *strings.Builder, f agent.FIBStatus) {
 	}
 }
 
-func writeEtcdLine(b *strings.Builder, d agent.DatastoreStatus) {
+func writeDatastoreLine(b *strings.Builder, d agent.DatastoreStatus) {
 	state := "connected"
 	if !d.Connected {
 		state = "NOT CONNECTED"
 	}
-	fmt.Fprintf(b, "etcd  %s: %s, revision %d", strings.Join(d.Endpoints, ","), state, d.Revision)
+	name := "etcd"
+	if d.Type == inKubernetes {
+		name = inKubernetes
+	}
+	fmt.Fprintf(b, "%s  %s: %s, revision %d", name, strings.Join(d.Endpoints, ","), state,
+		d.Revision)
 	if d.LastContact != nil {
 		fmt.Fprintf(b, ", last contact %s ago", time.Since(*d.LastContact).Round(time.Second))
 	}

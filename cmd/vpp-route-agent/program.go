@@ -18,7 +18,6 @@ import (
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/agent"
-	"vpp-route-agent/internal/calico/etcd"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/reflectors"
@@ -36,6 +35,7 @@ type program struct {
 	parts []func(context.Context) error
 	held  []func()
 
+	source   source         // of Calico's data
 	engine   *fib.Engine    // with --dataplane none it only resolves next hops
 	external *externalParts // nil: off
 	admin    net.Listener
@@ -91,12 +91,12 @@ func (p *program) close() {
 }
 
 func (p *program) addDatastore() error {
-	source, err := etcd.New(p.cfg.etcd(), p.cfg.nodeName, p.cfg.needs(), p.log)
+	source, err := newSource(p.cfg, p.cfg.nodeName, keptSnapshot(p.cfg, p.log), p.log)
 	if err != nil {
 		return usageError{err}
 	}
 	keeper := lastgood.New(p.cfg.stateDir, p.cfg.nodeName, p.cfg.needs(), source.Snapshots(), p.log)
-	p.conf.Datastore = datastore{source, keeper}
+	p.source, p.conf.Datastore = source, datastore{source, keeper}
 	if p.cfg.learnIPAM {
 		p.conf.EtcdRoutes = p.cfg.hostAddress
 	}
@@ -231,7 +231,7 @@ func (p *program) addSpeaker() error {
 	if !p.cfg.learnBGP {
 		return nil
 	}
-	passwords, err := newPasswords(p.cfg, os.LookupEnv, p.log)
+	passwords, err := newPasswords(p.cfg, p.log)
 	if err != nil {
 		return err
 	}
@@ -263,8 +263,8 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	if p.external != nil {
 		p.external.agent = a
 	}
-	r := reloader{cfg: p.cfg, load: load, agent: a, engine: p.engine, external: p.external,
-		log: p.log}
+	r := reloader{cfg: p.cfg, load: load, source: p.source, agent: a, engine: p.engine,
+		external: p.external, log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })

@@ -49,6 +49,9 @@ Settings come from the same places as those of "run".`,
 			if errors.Is(err, errInterrupted) {
 				return nil
 			}
+			if err == nil {
+				err = cfg.onlyEtcd(controller)
+			}
 			if err != nil {
 				return usageError{err}
 			}

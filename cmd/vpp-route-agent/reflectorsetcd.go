@@ -27,6 +27,9 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 	addSettings(c.Flags(), func(s setting) bool { return slices.Contains(deskSettings, s.flag) })
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := settingsOf(cmd)
+		if err == nil {
+			err = cfg.onlyEtcd("reflectors")
+		}
 		if err != nil {
 			return usageError{err}
 		}

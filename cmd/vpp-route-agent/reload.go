@@ -14,6 +14,7 @@ import (
 type reloader struct {
 	cfg    config // as read last
 	load   func() (config, error)
+	source source
 	agent  *agent.Agent
 	engine *fib.Engine
 	// external is nil where that is off.
@@ -59,6 +60,7 @@ func (r *reloader) reload() {
 		r.log.Warn("settings that changed take effect at the next start", "settings", waiting)
 	}
 	r.engine.Tune(to.tuning())
+	r.source.reload(to)
 	r.agent.Set(to.agent())
 	r.external.reload(to)
 	r.cfg = to

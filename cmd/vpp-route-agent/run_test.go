@@ -102,7 +102,7 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 		{"data plane", "metric", func(t *testing.T, dir string, cfg *config) {
 			cfg.kernelElevated = cfg.kernelMetric
 		}},
-		{"passwords", "ca.crt", func(t *testing.T, dir string, cfg *config) {
+		{"passwords", "serviceaccount", func(t *testing.T, dir string, cfg *config) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
 			t.Setenv("KUBERNETES_SERVICE_PORT", "1")
 		}},

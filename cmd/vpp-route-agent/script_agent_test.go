@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // agentProcess is the binary's `run`, as a process of its own.
@@ -55,11 +57,13 @@ func agentStart(sc *script, flags []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := []string{
-		"run", "--etcd-endpoints", "http://" + sc.net + ".1:2379", "--admin-socket",
-		sc.path("agent.sock"), "--state-dir", sc.path("state"),
-		"--gobgp-listen", "off", "--metrics-listen", sc.net + ".5:9179",
+	args, err := sc.datastoreFlags()
+	if err != nil {
+		return "", err
 	}
+	args = append([]string{"run"}, append(args, "--admin-socket", sc.path("agent.sock"),
+		"--state-dir", sc.path("state"),
+		"--gobgp-listen", "off", "--metrics-listen", sc.net+".5:9179")...)
 	if !slices.Contains(flags, "--log-format") { // of which the script is about logging
 		args = append(args, "--log-level", "debug")
 	}
@@ -76,6 +80,26 @@ func agentStart(sc *script, flags []string) (string, error) {
 	sc.agent = &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
 	go func(a *agentProcess) { a.exited <- cmd.Wait() }(sc.agent)
 	return "", nil
+}
+
+// datastoreFlags say where the agent finds Calico's data.
+func (sc *script) datastoreFlags() ([]string, error) {
+	inEtcd := []string{"--etcd-endpoints", "http://" + sc.net + ".1:2379"}
+	if sc.beside != nil {
+		file, err := sc.beside.WriteKubeconfig(sc.env.WorkDir, sc.beside.URL(),
+			"token: "+kubetest.Token)
+		return append(inEtcd, "--kubeconfig", file), err
+	}
+	if !sc.kubernetes {
+		return inEtcd, nil
+	}
+	e, err := sc.datastore()
+	if err != nil {
+		return nil, err
+	}
+	file, err := e.api.WriteKubeconfig(sc.env.WorkDir, "https://"+sc.net+".1:2379",
+		"token: "+kubetest.Token)
+	return []string{"--datastore-type", "kubernetes", "--kubeconfig", file}, err
 }
 
 // agent hup: SIGHUP, which has it read its settings again.

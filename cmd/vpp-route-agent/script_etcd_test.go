@@ -11,21 +11,50 @@ import (
 	"sync"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/calico/kubernetes"
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // etcdLab is an etcd that the agent reaches only through a relay. While the relay is closed etcd is
 // gone for the agent, and the cluster goes on changing it.
+//
+// With api the agent reads the Kubernetes API instead, which has the same cluster.
 type etcdLab struct {
 	server  *calicotest.Etcd
 	cluster *calicotest.Cluster
-	relay   *relay // nil: closed
+	api     *kubetest.Server // nil: the agent reads etcd
+	end     func()           // of the mirror
+	relay   *relay           // nil: closed
 }
 
 func (e *etcdLab) close() {
 	if e.relay != nil {
 		e.relay.close()
 	}
+	if e.api != nil {
+		e.end()
+		e.api.Close()
+	}
 	e.server.Close()
+}
+
+// mirror has the Kubernetes API hold the same.
+func (e *etcdLab) mirror() {
+	e.api = kubetest.Start()
+	ctx, cancel := context.WithCancel(context.Background())
+	var mirroring sync.WaitGroup
+	mirroring.Go(func() {
+		_ = calicotest.Mirror(ctx, e.server.Client(), kubernetes.GroupV1, e.api)
+	})
+	e.end = func() { cancel(); mirroring.Wait() }
+}
+
+// address is where the relay leads.
+func (e *etcdLab) address() string {
+	if e.api != nil {
+		return strings.TrimPrefix(e.api.URL(), "https://")
+	}
+	return strings.TrimPrefix(e.server.Endpoint(), "http://")
 }
 
 // datastore starts etcd at its first use.
@@ -36,6 +65,9 @@ func (sc *script) datastore() (*etcdLab, error) {
 			return nil, err
 		}
 		sc.etcd = &etcdLab{server: server, cluster: server.Cluster()}
+		if sc.kubernetes {
+			sc.etcd.mirror()
+		}
 	}
 	return sc.etcd, nil
 }
@@ -122,7 +154,7 @@ func etcdStart(sc *script, _ []string) (string, error) {
 	if e.relay != nil {
 		return "", usage("etcd runs already")
 	}
-	e.relay, err = newRelay(sc.net+".1:2379", strings.TrimPrefix(e.server.Endpoint(), "http://"))
+	e.relay, err = newRelay(sc.net+".1:2379", e.address())
 	return "", err
 }
 

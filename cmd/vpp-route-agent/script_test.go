@@ -18,6 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/tools/txtar"
+
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // The scripts run the real binary against an etcd, a VPP API server (vpptest) and GoBGP peers, on
@@ -49,6 +51,24 @@ func TestScripts(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts found (%v): a suite that runs nothing must not pass", err)
 	}
+	runScripts(t, files, false)
+}
+
+// eitherDatastore are scripts that run with Calico's data in the Kubernetes API, too: those that
+// are about the data. Of what is behind a snapshot no part knows where that came from.
+var eitherDatastore = []string{"agent-restart", "borrowed", "local-workload", "mainline",
+	"no-node", "selectors"}
+
+func TestScriptsInKubernetes(t *testing.T) {
+	t.Attr("part", "Kubernetes API, a stand-in")
+	var files []string
+	for _, name := range eitherDatastore {
+		files = append(files, "testdata/script/"+name+".txtar")
+	}
+	runScripts(t, files, true)
+}
+
+func runScripts(t *testing.T, files []string, inKubernetes bool) {
 	block := claimLoopbackBlock(t)
 	children := newForker()
 	t.Cleanup(children.close)
@@ -59,7 +79,7 @@ func TestScripts(t *testing.T) {
 		// testscript's own folder stays when -run chooses some of the scripts
 		WorkdirRoot: t.TempDir(),
 		Setup: func(env *testscript.Env) error {
-			return setUp(env, block.next(), children)
+			return setUp(env, block.next(), children, inKubernetes)
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "ipv6" || cond == "namespace" {
@@ -104,19 +124,24 @@ type script struct {
 	env      *testscript.Env
 	net      string
 	children *forker
-	etcd     *etcdLab
-	vpp      *vppLab
-	agent    *agentProcess // nil: none runs
-	starts   int
-	peers    map[string]*peer
-	service  *serviceManager // nil: none
-	caller   *caller         // nil: none
+	// kubernetes: the agent reads the Kubernetes API instead of etcd.
+	kubernetes bool
+	beside     *kubetest.Server // nil: there is none besides etcd
+	saved      kubetest.Saved
+	etcd       *etcdLab
+	vpp        *vppLab
+	agent      *agentProcess // nil: none runs
+	starts     int
+	peers      map[string]*peer
+	service    *serviceManager // nil: none
+	caller     *caller         // nil: none
 }
 
 type scriptKey struct{}
 
-func setUp(env *testscript.Env, network string, children *forker) error {
-	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{}}
+func setUp(env *testscript.Env, network string, children *forker, inKubernetes bool) error {
+	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{},
+		kubernetes: inKubernetes}
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
 		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),
@@ -148,6 +173,9 @@ func (sc *script) close() {
 	if sc.etcd != nil {
 		sc.etcd.close()
 	}
+	if sc.beside != nil {
+		sc.beside.Close()
+	}
 	if sc.service != nil {
 		sc.service.conn.Close()
 	}
@@ -166,7 +194,7 @@ var commands = map[string]command{
 	"agent": agentCommand, "shows": shows, "http": httpGet, "file": fileHas,
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
-	"calls": callsCommand, "reflectors": reflectorsOf,
+	"calls": callsCommand, "reflectors": reflectorsOf, "kubernetes": kubernetesCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -7,6 +7,7 @@ import (
 
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/calico/kubernetes"
 	external "vpp-route-agent/internal/external/etcd"
 )
 
@@ -71,9 +72,48 @@ var settings = []setting{
 	{flag: "etcd-key-file", env: calicoEnv("ETCD_KEY_FILE"), file: "etcdKeyFile", literal: true,
 		usage: "PEM file of our client key",
 		set:   regularFile(func(c *config) *string { return &c.etcdKeyFile })},
-	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType", def: "etcdv3",
-		usage: "only etcdv3 is supported",
-		set:   oneOf(func(c *config) *string { return &c.datastoreType }, "etcdv3")},
+	{flag: "datastore-type", env: calicoEnv("DATASTORE_TYPE"), file: "datastoreType",
+		usage: "where Calico's data are: etcdv3 or kubernetes; default: etcdv3 where etcd's " +
+			"endpoints are given, else kubernetes in a pod or with --kubeconfig or " +
+			"--k8s-api-endpoint, else etcdv3",
+		set: oneOf(func(c *config) *string { return &c.datastoreType }, etcdv3, inKubernetes)},
+	{flag: "kubeconfig", env: calicoEnv("KUBECONFIG"), file: "kubeconfig", literal: true,
+		usage: "kubeconfig file by which the Kubernetes API is reached; default: in a pod its own",
+		set:   text(func(c *config) *string { return &c.kube.Kubeconfig })},
+	{flag: "k8s-current-context", env: calicoEnv("K8S_CURRENT_CONTEXT"), file: "k8sCurrentContext",
+		literal: true, usage: "context of the kubeconfig; default: its current one",
+		set: text(func(c *config) *string { return &c.kube.Context })},
+	{flag: "k8s-api-endpoint", env: calicoEnv("K8S_API_ENDPOINT"), file: "k8sAPIEndpoint",
+		literal: true, usage: "URL of the Kubernetes API, instead of its Service address or what " +
+			"the kubeconfig has", set: parseK8sEndpoint},
+	{flag: "k8s-ca-file", env: calicoEnv("K8S_CA_FILE"), file: "k8sCAFile", literal: true,
+		usage: "PEM file of the authority that signed the Kubernetes API's certificate",
+		set:   regularFile(func(c *config) *string { return &c.kube.CAFile })},
+	{flag: "k8s-cert-file", env: calicoEnv("K8S_CERT_FILE"), file: "k8sCertFile", literal: true,
+		usage: "PEM file of our client certificate for it",
+		set:   regularFile(func(c *config) *string { return &c.kube.CertFile })},
+	{flag: "k8s-key-file", env: calicoEnv("K8S_KEY_FILE"), file: "k8sKeyFile", literal: true,
+		usage: "PEM file of its key",
+		set:   regularFile(func(c *config) *string { return &c.kube.KeyFile })},
+	{env: calicoEnv("K8S_API_TOKEN"), file: "k8sAPIToken", literal: true, secret: true,
+		usage: "token for the Kubernetes API",
+		set:   text(func(c *config) *string { return &c.kube.Token })},
+	{flag: "k8s-insecure-skip-tls-verify", env: calicoEnv("K8S_INSECURE_SKIP_TLS_VERIFY"),
+		file: "k8sInsecureSkipTLSVerify", def: "false", boolean: true,
+		usage: "do not check the Kubernetes API's certificate",
+		set:   truth(func(c *config) *bool { return &c.kube.Insecure })},
+	{flag: "calico-api-group", env: []string{"CALICO_API_GROUP"}, file: "calicoAPIGroup",
+		usage: "API group of Calico's data in Kubernetes: " + kubernetes.GroupV1 + " or " +
+			kubernetes.GroupV3 + "; default: the first of these that there is",
+		set: oneOf(func(c *config) *string { return &c.apiGroup }, kubernetes.GroupV1,
+			kubernetes.GroupV3)},
+	{flag: "use-pod-cidr", env: calicoEnv("USE_POD_CIDR"), file: "usePodCIDR", def: "false",
+		boolean: true, usage: "take the podCIDRs of Kubernetes' Nodes for their blocks, as where " +
+			"calico-node has USE_POD_CIDR",
+		set: truth(func(c *config) *bool { return &c.usePodCIDR })},
+	{flag: "k8s-node-ref", env: []string{"CALICO_K8S_NODE_REF"}, file: "k8sNodeRef", literal: true,
+		usage: "what Kubernetes calls this node, for endpoints of services; default: --node-name",
+		set:   text(func(c *config) *string { return &c.nodeRef })},
 
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
 		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP goes first, " +
@@ -175,7 +215,8 @@ var settings = []setting{
 		set:   duration(func(c *config) *time.Duration { return &c.limitRetry }, "1s", "24h")},
 	{flag: "password-dir", file: "passwordDir", literal: true,
 		usage: "directory with the passwords of BGP peers, each in the file <secret>/<key>; " +
-			"default: in a pod the Kubernetes Secrets, else " + defaultPasswordDir,
+			"default: in a pod, and in the Kubernetes datastore, Kubernetes' Secrets, else " +
+			defaultPasswordDir,
 		set: parseDir(func(c *config) *string { return &c.passwordDir })},
 	{flag: "secret-namespace", env: calicoEnv("NAMESPACE"), file: "secretNamespace", literal: true,
 		def:   "kube-system",

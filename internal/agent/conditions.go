@@ -54,6 +54,10 @@ func reportCondition(r ReportStatus) Condition {
 // earlier run kept.
 func datastoreCondition(d DatastoreStatus) Condition {
 	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
+	what := "etcd"
+	if d.Type == "kubernetes" {
+		what = "the Kubernetes API"
+	}
 	switch {
 	case d.Stale && d.AsOf != nil:
 		why := d.Error
@@ -64,9 +68,9 @@ func datastoreCondition(d DatastoreStatus) Condition {
 		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s",
 			d.AsOf.UTC().Format(time.RFC3339), why)
 	case !d.Synced && d.Error == "":
-		c.Reason, c.Message = "waiting", "waiting for etcd"
+		c.Reason, c.Message = "waiting", "waiting for "+what
 	case !d.Synced:
-		c.Reason, c.Message = "waiting", "waiting for etcd: "+d.Error
+		c.Reason, c.Message = "waiting", "waiting for "+what+": "+d.Error
 	case !d.Connected:
 		c.Reason, c.Message = "disconnected", "working with the last known data: "+d.Error
 	}

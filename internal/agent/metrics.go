@@ -97,12 +97,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("datastore_copy_ok", "1 while the copy of Calico's data on disk is written "+
 		"as it should.")(
 		oneIf(s.Datastore.Kept == "ok"))
-	gauge("etcd_connected", "1 while etcd answers.")(oneIf(s.Datastore.Connected))
+	gauge("etcd_connected", "1 while etcd, or the Kubernetes API that has Calico's data, "+
+		"answers.")(oneIf(s.Datastore.Connected))
 	gauge("etcd_revision", "Revision of the data in use.")(float64(s.Datastore.Revision))
 	counter("etcd_relists_total", "How often all of Calico's data was listed again.")(
 		float64(s.Datastore.Relists))
 	timestamp(gauge("etcd_last_contact_timestamp_seconds",
-		"When etcd last answered, in Unix time; absent before it first did."),
+		"When the datastore last answered, in Unix time; absent before it first did."),
 		s.Datastore.LastContact)
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+

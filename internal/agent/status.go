@@ -232,6 +232,8 @@ type NextHopStatus struct {
 
 // DatastoreStatus is the connection to Calico's data.
 type DatastoreStatus struct {
+	// Type is etcdv3 or kubernetes, as in calico-node's DATASTORE_TYPE.
+	Type        string     `json:"type"`
 	Endpoints   []string   `json:"endpoints"`
 	Connected   bool       `json:"connected"`
 	Synced      bool       `json:"synced"` // every kind has been listed once
@@ -239,8 +241,8 @@ type DatastoreStatus struct {
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Relists     int        `json:"relists"`
 	Error       string     `json:"error,omitempty"`
-	// Stale: the data in use were kept on disk by an earlier run, at AsOf. etcd has not delivered
-	// any yet, or only those of a locked datastore.
+	// Stale: the data in use were kept on disk by an earlier run, at AsOf. The datastore has
+	// delivered none yet, or is locked.
 	Stale bool       `json:"stale"`
 	AsOf  *time.Time `json:"asOf,omitempty"`
 	// Kept says how the copy on disk stands: "ok" or "degraded: " and why.

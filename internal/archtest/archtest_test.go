@@ -95,8 +95,11 @@ var sole = []struct {
 	},
 	{"k8s.io/", []string{"internal/kubernetes", "internal/kubernetes/kubetest"},
 		"Kubernetes' types do not leave their adapter, and its stand-in"},
-	{module + "/internal/kubernetes", []string{"internal/reflectors", "cmd/vpp-route-agent"},
-		"the reflector controller alone asks Kubernetes for Nodes, and its commands"},
+	{module + "/internal/kubernetes",
+		[]string{"internal/reflectors", "internal/calico/kubernetes", "internal/secrets",
+			"cmd/vpp-route-agent", "internal/demo"},
+		"Nodes for the reflector controller, Calico's data, passwords: nothing else is read; " +
+			"the demo has its stand-in"},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 
@@ -116,6 +119,10 @@ var apart = []struct {
 	{"internal/calico/lastgood", "internal/calico/etcd",
 		"it keeps snapshots, wherever they come from"},
 	{"internal/calico/etcd", "bgp", "the datastore does not know what its data are for"},
+	{"internal/calico/kubernetes", "bgp", "the datastore does not know what its data are for"},
+	{"internal/kubernetes", "internal/calico", "it reads objects and knows the meaning of none"},
+	{"internal/calico/lastgood", "internal/calico/kubernetes",
+		"it keeps snapshots, wherever they come from"},
 	{"internal/fib", "internal/uplink", "the engine knows no source and no kind of objects"},
 	{"internal/uplink", "vpp", "adapters satisfy interfaces"},
 	{"internal/agent", "internal/uplink", "cmd puts it in"},
@@ -125,6 +132,7 @@ var apart = []struct {
 	{"internal/agent", "vpp", "cmd puts the adapters in"},
 	{"internal/agent", "internal/kernel", "cmd puts the adapters in"},
 	{"internal/agent", "internal/calico/etcd", "cmd puts the adapters in"},
+	{"internal/agent", "internal/calico/kubernetes", "cmd puts the adapters in"},
 }
 
 func TestImportDirections(t *testing.T) {

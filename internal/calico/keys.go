@@ -28,6 +28,10 @@ const (
 	KindIPAMConfig    Kind = "IPAMConfig"    // the one key of IPAM's settings
 
 	KindPeerIP Kind = "peerip" // an address that a host publishes (PeerIP); not Calico's
+
+	// of the Kubernetes API, and never in etcd
+	KindService       Kind = "Service"
+	KindEndpointSlice Kind = "EndpointSlice"
 )
 
 // plural returns the path segment of resources of kind k; "" if k is not a resource.
@@ -47,7 +51,13 @@ func resourceKinds() []Kind {
 }
 
 // Namespaced reports whether resources of kind k have a namespace.
-func (k Kind) Namespaced() bool { return k == KindWorkloadEndpoint || k == KindLiveMigration }
+func (k Kind) Namespaced() bool {
+	switch k {
+	case KindWorkloadEndpoint, KindLiveMigration, KindService, KindEndpointSlice:
+		return true
+	}
+	return false
+}
 
 const (
 	resourcePath  = "/calico/resources/v3/projectcalico.org/"

@@ -14,6 +14,7 @@ type contents struct {
 	Snapshot
 	notReady map[string]bool           // the one key "default", true or missing
 	handles  map[string][]netip.Prefix // of this node's tunnels
+	slices   map[string]EndpointSlice  // by "namespace/name"
 }
 
 // kinds has an entry for each kind that is read. It is never changed.
@@ -62,11 +63,15 @@ var kinds = map[Kind]anyKind{
 		}},
 	KindPeerIP: kind[PeerIP, netip.Addr]{decode: decodePeerIP, index: Key.peerIP,
 		in: func(c *contents) *map[PeerIP]netip.Addr { return &c.PeerIPs }},
+	KindService: kind[string, Service]{index: Key.name,
+		in: func(c *contents) *map[string]Service { return &c.Services }},
+	KindEndpointSlice: kind[string, EndpointSlice]{index: Key.name,
+		in: func(c *contents) *map[string]EndpointSlice { return &c.slices }},
 }
 
 // kind says how items of one kind are decoded, which of them a node reads, and where they are kept.
 type kind[K comparable, V any] struct {
-	decode func(Key, []byte) (V, error)
+	decode func(Key, []byte) (V, error) // nil: it is not in etcd
 	index  func(Key) K
 	in     func(*contents) *map[K]V
 	read   func(k Key, node string) bool // nil: each
@@ -130,6 +135,9 @@ func (d kind[K, V]) value(c *contents, k Key) any {
 func (d kind[K, V]) own(c *contents, shared bool) map[K]V {
 	if shared {
 		*d.in(c) = maps.Clone(*d.in(c))
+	}
+	if *d.in(c) == nil {
+		*d.in(c) = map[K]V{}
 	}
 	return *d.in(c)
 }

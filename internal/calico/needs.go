@@ -71,7 +71,7 @@ func (n Needs) Ranges(node string) []Range {
 		under(resourcePath + KindFelixConfiguration.plural() + "/"),
 		under(hostPath + node + "/"), // the slash matters: edge-1 is not edge-10
 	}
-	if n.allBlocks() {
+	if n.AllBlocks() {
 		all = append(all, under(n.blocks()))
 	} else {
 		for _, id := range tunnelHandles(node) {
@@ -94,8 +94,8 @@ func (n Needs) Ranges(node string) []Range {
 	return all
 }
 
-// allBlocks reports whether routes to other nodes come from their blocks.
-func (n Needs) allBlocks() bool { return n.NoBGP || n.Hosts != "" }
+// AllBlocks reports whether routes to other nodes come from their blocks.
+func (n Needs) AllBlocks() bool { return n.NoBGP || n.Hosts != "" }
 
 func (n Needs) blocks() string { return cmp.Or(n.Blocks, blockPath) }
 
@@ -115,7 +115,7 @@ func (n Needs) Check(node string) error {
 			"own tools", n.Hosts)
 	}
 	all := n.Ranges(node)
-	if !n.allBlocks() {
+	if !n.AllBlocks() {
 		all = append(all, Range{Prefix: n.blocks()})
 	}
 	for i, a := range all {

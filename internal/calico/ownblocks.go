@@ -48,12 +48,22 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 }
 
 // Ranges returns what to read, which depends on what has been Put: Needs.Ranges and, unless all
-// blocks are read, those that affinities of this node name, and those with an address of a tunnel
-// of this node, by IPAM's handles and by the Node.
+// blocks are read, WantedBlocks.
 func (s *Store) Ranges() []Range {
 	all := s.ranges
-	if s.needs.allBlocks() {
-		return all
+	for _, cidr := range s.WantedBlocks() {
+		key := s.needs.blocks() + blockSegments(cidr)
+		all = append(all, Range{Prefix: key, Exact: true})
+	}
+	return all
+}
+
+// WantedBlocks returns the blocks that a node with BGP needs, sorted: those that affinities of this
+// node name, and those with an address of a tunnel of this node, by IPAM's handles and by the Node.
+// It returns none where all blocks are read.
+func (s *Store) WantedBlocks() []netip.Prefix {
+	if s.needs.AllBlocks() {
+		return nil
 	}
 	wanted := map[netip.Prefix]bool{}
 	for cidr := range s.now.Affinities {
@@ -72,9 +82,5 @@ func (s *Store) Ranges() []Range {
 			}
 		}
 	}
-	for _, cidr := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
-		key := s.needs.blocks() + blockSegments(cidr)
-		all = append(all, Range{Prefix: key, Exact: true})
-	}
-	return all
+	return slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare)
 }

@@ -16,10 +16,15 @@ import (
 // are not synchronized: one may be newer than another. Without Needs for remote routes not all
 // blocks are there.
 type Snapshot struct {
-	Revision int64 // etcd's revision; 0 for a snapshot that did not come from etcd
+	// Revision is etcd's, or the newest version of the Kubernetes API, which is its etcd's
+	// revision; 0 for a snapshot that came from neither.
+	Revision int64
 	// Lists counts the lists, as opposed to watch events, so far. If it differs from the snapshot
 	// before, items may be missing because of a list, which is a reason to doubt a mass deletion.
 	Lists int
+	// Versions says of each kind of objects in the Kubernetes API how new they are, as
+	// internal/kubernetes counts. No other list is taken that is older.
+	Versions map[string]Version `json:",omitempty"`
 	// Received is when the first event came of those that the snapshot before did not have; zero:
 	// none did. It means nothing to another process.
 	Received time.Time `json:"-"`
@@ -36,6 +41,10 @@ type Snapshot struct {
 	Felix             map[string]FelixConfiguration  // "default" and this node's own, "node.<name>"
 	// next hops that hosts publish; not Calico's
 	PeerIPs map[PeerIP]netip.Addr
+	// Services and Endpoints are by "namespace/name" of the Service; one without EndpointSlices has
+	// no Endpoints. nil Services: they are not read.
+	Services  map[string]Service   `json:",omitzero"`
+	Endpoints map[string]Endpoints `json:",omitzero"`
 
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
 	// migration.
@@ -57,6 +66,13 @@ func Deliver(to chan *Snapshot, s *Snapshot) {
 	default:
 	}
 	to <- s
+}
+
+// Version is how new the objects of a kind are.
+type Version struct {
+	Version uint64 `json:"version"`
+	// Objects: there were some, so that it must be a mistake where the kind is unknown.
+	Objects bool `json:"objects,omitzero"`
 }
 
 // Problem is an unusable item of Calico's data. Everything else stays in use.

@@ -18,10 +18,14 @@ type Store struct {
 	needs  Needs
 	ranges []Range // Needs.Ranges
 
-	now    contents
-	owned  map[Kind]bool     // whose maps no snapshot shares
-	at     map[Key]string    // the place that each item came from
-	places map[string]placed // by place; an item may have a second one, which is a problem
+	now   contents
+	owned map[Kind]bool  // whose maps no snapshot shares
+	at    map[Key]string // the place that each item came from
+	// slicesOf are the names of EndpointSlices by "namespace/name" of their Service. No snapshot
+	// shares now.Endpoints if ownsEndpoints.
+	slicesOf      map[string]map[string]bool
+	ownsEndpoints bool
+	places        map[string]placed // by place; an item may have a second one, which is a problem
 
 	waiting int       // places that wait
 	sorted  []Problem // of places; nil when it must be made anew
@@ -58,10 +62,12 @@ func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
 // NewStoreFor returns an empty store for the needs of a node.
 func NewStoreFor(node string, needs Needs) *Store {
 	s := &Store{node: node, needs: needs, ranges: slices.Clip(needs.Ranges(node)),
-		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, changed: true}
+		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, changed: true,
+		slicesOf: map[string]map[string]bool{}}
 	for _, kind := range kinds {
 		kind.empty(&s.now)
 	}
+	s.now.Services = nil
 	return s
 }
 
@@ -80,6 +86,9 @@ func NewStoreOver(base *Snapshot, node string) *Store {
 	}
 	return s
 }
+
+// Node is the node that s is for.
+func (s *Store) Node() string { return s.node }
 
 // Put sets the value of a key of etcd. Where all workload endpoints are read nearly all belong to
 // other nodes, so a value that does not contain our name is not decoded. (JSON escapes no character
@@ -136,8 +145,9 @@ func (s *Store) Set(place string, item Item) {
 		err = fmt.Errorf("key: names the same as %s, which counts", at)
 	case item.Value != nil:
 		s.at[item.Key] = place
-		if kind.put(&s.now, !s.owned[item.Key.Kind], item.Key, item.Value) {
-			s.owned[item.Key.Kind], s.changed = true, true
+		before := s.slice(item.Key)
+		if kind.put(&s.now, s.shared(item.Key.Kind), item.Key, item.Value) {
+			s.note(item.Key, before)
 		}
 	case known:
 		err = fmt.Errorf("%w (what it said before stays in use)", err)
@@ -152,6 +162,19 @@ func (s *Store) Set(place string, item Item) {
 	}
 	s.waiting += count(p.waiting) - count(was.waiting)
 	s.places[place] = p
+}
+
+// shared reports whether snapshots have the map of a kind.
+func (s *Store) shared(k Kind) bool { return !s.owned[k] && k != KindEndpointSlice }
+
+// note says that an item is another than before.
+func (s *Store) note(k Key, before EndpointSlice) {
+	s.owned[k.Kind] = true
+	if k.Kind == KindEndpointSlice {
+		s.joinSlice(k.name(), before)
+		return
+	}
+	s.changed = true
 }
 
 func count(waiting *Item) int {
@@ -182,8 +205,10 @@ func (s *Store) Delete(place string) {
 	}
 	if at, known := s.at[p.key]; known && at == place {
 		delete(s.at, p.key)
-		kinds[p.key.Kind].remove(&s.now, !s.owned[p.key.Kind], p.key)
-		s.owned[p.key.Kind], s.changed = true, true
+		kind := kinds[p.key.Kind]
+		before := s.slice(p.key)
+		kind.remove(&s.now, s.shared(p.key.Kind), p.key)
+		s.note(p.key, before)
 		s.succeed(p.key)
 	}
 }
@@ -224,13 +249,14 @@ func (s *Store) EndList(prefixes ...string) {
 	}
 }
 
-// Changed reports whether the next Snapshot differs from the last in more than Revision and Lists.
+// Changed reports whether the next Snapshot differs from the last in more than Revision, Lists and
+// Endpoints that make no difference to what is announced.
 func (s *Store) Changed() bool { return s.changed }
 
 // Snapshot returns the current data, which are as of revision. It shares unchanged parts with
 // earlier snapshots.
 func (s *Store) Snapshot(revision int64) *Snapshot {
-	s.changed = false
+	s.changed, s.ownsEndpoints = false, false
 	clear(s.owned)
 	snap := s.now.Snapshot
 	snap.Revision = revision

@@ -58,6 +58,10 @@ func (d *demo) introduce() {
 	d.report.printf("%s\n",
 		d.report.paint(bold,
 			"vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
+	if d.cfg.Datastore == "kubernetes" {
+		d.report.note("the agents read Calico's data from a stand-in for the Kubernetes API, " +
+			"which has what is in etcd")
+	}
 	d.report.note("the agents' nodes forward with: %s", d.describe())
 }
 
@@ -95,8 +99,11 @@ func (d *demo) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := d.StartEtcd(ctx, ns, etcdAddress.Addr()); err != nil {
+	start, begin := time.Now(), d.StartEtcd
+	if d.cfg.Datastore == "kubernetes" {
+		begin = d.StartKubernetes
+	}
+	if err := begin(ctx, ns, etcdAddress.Addr()); err != nil {
 		return err
 	}
 	d.report.check(true, "etcd answers on "+d.Endpoints[0], inSeconds(time.Since(start)))

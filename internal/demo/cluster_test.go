@@ -121,7 +121,10 @@ func TestEtcdIsReachedBySocket(t *testing.T) {
 	socket := filepath.Join(dir, "etcd.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- ServeEtcd(ctx, listen, filepath.Join(dir, "data"), socket) }()
+	go func() {
+		done <- ServeEtcd(ctx, Datastore{Listen: listen, Dir: filepath.Join(dir, "data"),
+			Socket: socket})
+	}()
 
 	err = await(t.Context(), 20*time.Second, func(ctx context.Context) error {
 		if _, err := os.Stat(socket); err != nil {

@@ -27,10 +27,13 @@ type Config struct {
 	Dataplane string // of the agents' nodes: "vpp", "kernel", or "auto": VPP where there is one
 	// where the agents' routes come from: "bgp", "ipam" (no BGP at all), or "bgp,ipam"
 	Learn string
-	Keep  bool // when all is shown, leave it running until ctx ends
-	Out   io.Writer
-	Color bool
-	Log   *slog.Logger
+	// Datastore is where the agents find Calico's data: "etcd", or "kubernetes", a stand-in for its
+	// API with what is in the etcd.
+	Datastore string
+	Keep      bool // when all is shown, leave it running until ctx ends
+	Out       io.Writer
+	Color     bool
+	Log       *slog.Logger
 }
 
 // Available says in one sentence why there can be no demo here with that data plane, or returns

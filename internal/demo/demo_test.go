@@ -103,11 +103,12 @@ func run(t *testing.T, cmd *exec.Cmd, while func(said *testlog.Buffer)) ran {
 func TestDemo(t *testing.T) {
 	needRoot(t)
 	for _, story := range []struct {
-		learn         string
-		steps, checks int // at least
-	}{{"bgp", 7, 25}, {"ipam", 8, 30}, {"bgp,ipam", 5, 20}} {
+		learn, datastore string
+		steps, checks    int // at least
+	}{{"bgp", "etcd", 7, 25}, {"ipam", "etcd", 8, 30}, {"bgp,ipam", "etcd", 5, 20},
+		{"bgp", "kubernetes", 7, 25}} {
 		for _, dataplane := range []string{"kernel", "vpp"} {
-			t.Run(story.learn+" "+dataplane, func(t *testing.T) {
+			t.Run(story.learn+" "+story.datastore+" "+dataplane, func(t *testing.T) {
 				buildDir := t.TempDir()
 				if story.learn == "bgp" {
 					buildDir = needBird(t)
@@ -117,8 +118,8 @@ func TestDemo(t *testing.T) {
 				}
 				t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
 				r := run(t, exec.Command(binary, "demo", "--learn", story.learn, "--dataplane",
-					dataplane, "--build-dir", buildDir, "-o", "json"),
-					nil)
+					dataplane, "--datastore", story.datastore, "--build-dir", buildDir, "-o",
+					"json"), nil)
 				t.Logf("%s\n%s", r.stderr, r.stdout)
 				if r.status != 0 {
 					t.Errorf("exit status %d", r.status)

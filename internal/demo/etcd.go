@@ -6,26 +6,61 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/calico/kubernetes"
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
-// ServeEtcd runs an etcd until ctx ends: on listen, and unless socket is empty on that unix socket
-// too, for those who do not live in the network of listen.
-func ServeEtcd(ctx context.Context, listen, dir, socket string) error {
-	server, err := calicotest.StartEtcd(calicotest.EtcdOptions{Listen: listen, Dir: dir})
+// Datastore says where ServeEtcd serves what.
+type Datastore struct {
+	Listen string // address and port of etcd
+	Dir    string // of etcd's data; empty: a temporary folder
+	// Socket is a unix socket of etcd for those who do not live in the network of Listen; empty:
+	// none.
+	Socket string
+	// Kubernetes is the address and port where a stand-in for the Kubernetes API has what is in
+	// etcd; empty: there is none. The kubeconfig for it is in KubeconfigDir before there is Socket.
+	Kubernetes, KubeconfigDir string
+}
+
+// ServeEtcd runs an etcd until ctx ends.
+func ServeEtcd(ctx context.Context, at Datastore) error {
+	server, err := calicotest.StartEtcd(calicotest.EtcdOptions{Listen: at.Listen, Dir: at.Dir})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	if socket == "" {
-		<-ctx.Done()
-		return nil
+	serving, ctx := errgroup.WithContext(ctx)
+	if at.Kubernetes != "" {
+		l, err := net.Listen("tcp", at.Kubernetes)
+		if err != nil {
+			return err
+		}
+		api := kubetest.StartOn(l)
+		defer api.Close()
+		if _, err := api.WriteKubeconfig(at.KubeconfigDir, api.URL(),
+			"token: "+kubetest.Token); err != nil {
+			return err
+		}
+		serving.Go(func() error {
+			err := calicotest.Mirror(ctx, server.Client(), kubernetes.GroupV1, api)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		})
 	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
+	if at.Socket != "" {
+		l, err := net.Listen("unix", at.Socket)
+		if err != nil {
+			return err
+		}
+		serving.Go(func() error { return relay(ctx, l, at.Listen) })
 	}
-	return relay(ctx, l, listen)
+	<-ctx.Done()
+	return serving.Wait()
 }
 
 // relay joins each connection on l with one to the TCP address to, until ctx ends.

@@ -8,6 +8,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"vpp-route-agent/internal/settle"
 )
 
 // Changes that come in while a probe's answer is on its way do not make it an answer from the past.
@@ -38,11 +40,11 @@ func TestListAcrossAnElection(t *testing.T) {
 		known: map[Range]*keyRange{}, cluster: 1, term: 6, revision: 100}
 	w := widened{revision: 100, term: 5, found: map[*keyRange][]*mvccpb.KeyValue{}}
 	w.head = &pb.ResponseHeader{ClusterId: 1, Revision: 100, RaftTerm: 5}
-	if err := f.takeList(w, newSettle()); err != nil {
+	if err := f.takeList(w, settle.New()); err != nil {
 		t.Error(err)
 	}
 	w.head.RaftTerm = 4
-	if err := f.takeList(w, newSettle()); !errors.Is(err, errRestored) {
+	if err := f.takeList(w, settle.New()); !errors.Is(err, errRestored) {
 		t.Errorf("a lower term than before the list: %v", err)
 	}
 }

@@ -9,16 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-)
 
-const (
-	// A change is published when none has followed for quiet, or after longest: a burst is one
-	// snapshot.
-	quiet   = 20 * time.Millisecond
-	longest = 250 * time.Millisecond
-	// After a loss the ranges catch up one after the other, so for catchUp the pause is longer.
-	quietAfterLoss = 200 * time.Millisecond
-	catchUp        = time.Second
+	"vpp-route-agent/internal/settle"
 )
 
 // watched is a response and its range; over says that the range's watch has ended.
@@ -101,8 +93,8 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 		})
 	}
 
-	settle := newSettle()
-	defer settle.timer.Stop()
+	burst := settle.New()
+	defer burst.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -127,11 +119,11 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 				return nil
 			}
 			listing, failed = false, w.err != nil
-			if err := f.takeList(w, settle); err != nil {
+			if err := f.takeList(w, burst); err != nil {
 				return err
 			}
-		case <-settle.timer.C:
-			settle.pending = false
+		case <-burst.C:
+			burst.Rang()
 			f.publishChanges()
 			continue
 		case <-f.grace.timer.C:
@@ -141,13 +133,13 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 				return nil
 			}
 			failed = false
-			if err := f.takeProbe(p, settle); err != nil {
+			if err := f.takeProbe(p, burst); err != nil {
 				return err
 			}
 		}
 		if f.data.Changed() {
 			widen()
-			settle.start(time.Now())
+			burst.Start(time.Now())
 		} else {
 			f.received = time.Time{}
 		}
@@ -174,7 +166,7 @@ func (f *Follower) listBeside(ctx context.Context, client *clientv3.Client,
 
 // takeList puts what was listed beside the loop, as far as it is still wanted. A failed list ends
 // nothing, as a failed probe.
-func (f *Follower) takeList(w widened, settle *settle) error {
+func (f *Follower) takeList(w widened, burst *settle.Timer) error {
 	if w.err == nil {
 		w.err = f.sameHistory(w.head, w.revision, w.term)
 	}
@@ -182,7 +174,7 @@ func (f *Follower) takeList(w widened, settle *settle) error {
 	case errors.Is(w.err, errRestored):
 		return w.err
 	case w.err != nil:
-		return f.takeProbe(w.probed, settle)
+		return f.takeProbe(w.probed, burst)
 	}
 	f.beginList()
 	found := map[*keyRange]int{}
@@ -200,10 +192,10 @@ func (f *Follower) takeList(w widened, settle *settle) error {
 }
 
 // takeProbe evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
-func (f *Follower) takeProbe(p probed, settle *settle) error {
+func (f *Follower) takeProbe(p probed, burst *settle.Timer) error {
 	if p.err != nil {
 		f.lost(p.err)
-		settle.lost = true
+		burst.Lost()
 		return nil
 	}
 	if err := f.sameHistory(p.head, f.probed, f.term); err != nil {
@@ -213,9 +205,7 @@ func (f *Follower) takeProbe(p probed, settle *settle) error {
 	f.term = p.head.RaftTerm
 	f.connected()
 	f.grace.back(time.Now())
-	if settle.lost {
-		settle.lost, settle.patientUntil = false, time.Now().Add(catchUp)
-	}
+	burst.Back(time.Now())
 	return nil
 }
 
@@ -263,31 +253,4 @@ func (f *Follower) probeRegularly(ctx context.Context, client *clientv3.Client,
 			return
 		}
 	}
-}
-
-// settle waits for the end of a burst of changes.
-type settle struct {
-	timer        *time.Timer
-	pending      bool
-	latest       time.Time // of the burst under way, if pending
-	lost         bool      // the last probe failed
-	patientUntil time.Time
-}
-
-func newSettle() *settle {
-	s := &settle{timer: time.NewTimer(time.Hour), patientUntil: time.Now().Add(catchUp)}
-	s.timer.Stop()
-	return s
-}
-
-// start is called for each change.
-func (s *settle) start(now time.Time) {
-	pause := quiet
-	if s.lost || now.Before(s.patientUntil) {
-		pause = quietAfterLoss
-	}
-	if !s.pending {
-		s.pending, s.latest = true, now.Add(max(longest, pause))
-	}
-	s.timer.Reset(min(pause, s.latest.Sub(now)))
 }

@@ -28,6 +28,7 @@ type view struct {
 	own       map[NextHop]bool
 	guarded   []guarded // by table, then address
 	discards  [route.Prohibit + 1]*forward
+	services  []netip.Prefix // Facts.Services, disjoint
 }
 
 // guarded is an address that must stay reachable the way it is now.
@@ -43,7 +44,8 @@ type guarded struct {
 }
 
 func newView(f Facts) *view {
-	v := &view{facts: f, connected: make(map[route.Key]string), own: make(map[NextHop]bool)}
+	v := &view{facts: f, connected: make(map[route.Key]string), own: make(map[NextHop]bool),
+		services: route.Disjoint(f.Services)}
 	for kind := route.Drop; kind <= route.Prohibit; kind++ {
 		v.discards[kind] = newForward(kind, nil)
 	}
@@ -117,10 +119,8 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 		return Reason{}
 	}
 	if origin == route.BGP && k.Table == 0 {
-		for _, r := range v.facts.Services {
-			if r.Bits() <= k.Prefix.Bits() && r.Contains(k.Prefix.Addr()) {
-				return Reason{what: isService, prefix: r}
-			}
+		if p, ok := route.Covering(v.services, k.Prefix); ok {
+			return Reason{what: isService, prefix: p}
 		}
 	}
 	if name, ok := v.connected[route.Key{Table: k.Table, Prefix: k.Prefix}]; ok {

@@ -133,9 +133,10 @@ func (s *syncer) forgetObject(e *entry) {
 // setObjects takes what all sources want. Of two that want one object the first has it.
 func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	wanted := make(map[route.ObjectKey]bool)
-	before := s.objects.tables
+	tables, before := s.objects.tables, slices.Concat(s.objects.turn, s.objects.listed)
 	s.objects.turn, s.objects.listed = nil, nil
 	s.objects.tables = make(map[route.TableID]*object)
+	var changed []*object
 	for i, source := range sources {
 		for _, w := range source.Objects {
 			k := w.Key()
@@ -155,16 +156,24 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 			}
 			if o.want == nil || o.want.digest != w.Digest() || o.source != sourceID(i) {
 				s.wantObject(o, &forward{digest: w.Digest(), object: w}, sourceID(i), revision)
+				changed = append(changed, o)
 			}
 		}
 	}
-	for _, o := range s.objects.all() {
+	for _, o := range before {
 		if !wanted[o.key] && o.want != nil {
 			s.wantObject(o, nil, unknownSource, revision)
+			changed = append(changed, o)
 		}
+	}
+	// Objects wait for one another, but none for those that may be many.
+	if slices.ContainsFunc(changed, func(o *object) bool { return !s.isListed(o.key) }) {
+		changed = s.objects.all()
+	}
+	for _, o := range changed {
 		s.settle(o.entry)
 	}
-	for t, o := range before {
+	for t, o := range tables {
 		if s.objects.tables[t] != o {
 			s.release(o)
 		}
@@ -172,6 +181,9 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 }
 
 func (s *syncer) setNeeds(o *object, needs []route.ObjectKey) {
+	if slices.Equal(o.needs, needs) {
+		return
+	}
 	for _, k := range o.needs {
 		if delete(s.objects.needers[k], o); len(s.objects.needers[k]) == 0 {
 			delete(s.objects.needers, k)
@@ -320,8 +332,10 @@ func (s *syncer) isNeeded(e *entry) bool {
 	if o == nil {
 		return false
 	}
-	if t, err := route.TableOf(o.key); err == nil && s.used[t.TableID] > 0 {
-		return true
+	if o.key.Kind == route.VRFTable {
+		if t, err := route.TableOf(o.key); err == nil && s.used[t.TableID] > 0 {
+			return true
+		}
 	}
 	if s.isLedThrough(o.key) {
 		return true

@@ -240,8 +240,8 @@ func (s *selection) rebuildView(f route.Facts) {
 	if !slices.Equal(before.guarded, s.view.guarded) {
 		s.guardChanged(before.guarded, s.view.guarded)
 	}
-	if !slices.Equal(before.facts.Services, s.services) {
-		s.servicesChanged(before.facts.Services, s.services)
+	if !slices.Equal(before.services, s.view.services) {
+		s.servicesChanged(before.services, s.view.services)
 	}
 }
 
@@ -264,12 +264,12 @@ func (s *selection) guardChanged(before, after []guarded) {
 	}
 }
 
-// servicesChanged marks the prefixes in ranges that came or went.
+// servicesChanged marks the prefixes in service addresses that came or went. Both are disjoint.
 func (s *selection) servicesChanged(before, after []netip.Prefix) {
 	for _, e := range s.all {
-		p := e.key().Prefix
-		lies := func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }
-		if slices.ContainsFunc(before, lies) != slices.ContainsFunc(after, lies) {
+		_, was := route.Covering(before, e.key().Prefix)
+		_, is := route.Covering(after, e.key().Prefix)
+		if was != is {
 			s.dirtyWithHops(e)
 		}
 	}

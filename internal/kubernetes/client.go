@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,17 +26,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// requestTimeout bounds the wait for an answer.
+// requestTimeout is long: a list of many objects takes an API server a while.
 const requestTimeout = 20 * time.Second
 
-// Client talks to one API server. It has no clientset: Nodes are all that it reads.
+// userAgent names us in the API server's logs.
+const userAgent = "vpp-route-agent"
+
+// Client talks to one API server. It has no clientset: Nodes have Kubernetes' type, and all other
+// objects are JSON.
 type Client struct {
 	rest   *rest.RESTClient
+	base   string // begins all URLs
 	codec  runtime.ParameterCodec
 	server string
 	web    *http.Client
-	// timeout is requestTimeout, but for tests.
-	timeout time.Duration
+	// Timeout bounds the wait for an answer. It may be changed before the first request.
+	Timeout time.Duration
 }
 
 // InPod reports whether this process runs in a pod.
@@ -50,6 +56,62 @@ func NewClient(kubeconfig string) (*Client, error) {
 	if kubeconfig != "" {
 		cfg, err = fromFile(kubeconfig)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return newClient(cfg)
+}
+
+// ClientConfig says how to reach an API server, as calico-node's variables do. Each field that is
+// given goes before what the kubeconfig or the pod says.
+type ClientConfig struct {
+	Kubeconfig string // file, or several with a colon between; "": none
+	Context    string // of the kubeconfig
+	Server     string // "https://host:port"
+	CAFile     string
+	CertFile   string
+	KeyFile    string
+	Token      string
+	Insecure   bool // the server's certificate is not checked
+}
+
+// NewClientFor connects as c says: with its kubeconfig, as the pod that it runs in, or with nothing
+// but what c has. It makes no request.
+func NewClientFor(c ClientConfig) (*Client, error) {
+	if c.Kubeconfig == "" && InPod() {
+		cfg, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, err
+		}
+		if c.Server != "" {
+			cfg.Host = c.Server
+		}
+		if c.CAFile != "" {
+			cfg.CAFile = c.CAFile
+		}
+		if c.CertFile != "" {
+			cfg.CertFile, cfg.KeyFile = c.CertFile, c.KeyFile
+		}
+		if c.Token != "" {
+			cfg.BearerToken, cfg.BearerTokenFile = c.Token, ""
+		}
+		if c.Insecure {
+			cfg.CAFile, cfg.Insecure = "", true
+		}
+		return newClient(cfg)
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{}
+	if files := filepath.SplitList(c.Kubeconfig); len(files) > 1 {
+		rules.Precedence = files
+	} else {
+		rules.ExplicitPath = c.Kubeconfig
+	}
+	over := &clientcmd.ConfigOverrides{CurrentContext: c.Context}
+	over.ClusterInfo.Server, over.ClusterInfo.CertificateAuthority = c.Server, c.CAFile
+	over.ClusterInfo.InsecureSkipTLSVerify = c.Insecure
+	over.AuthInfo.ClientCertificate, over.AuthInfo.ClientKey = c.CertFile, c.KeyFile
+	over.AuthInfo.Token = c.Token
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over).ClientConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +152,7 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	}
 	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.UserAgent = "vpp-route-agent"
+	cfg.UserAgent = userAgent
 	cfg.WarningHandler = rest.NoWarnings{} // they would go to stderr in a format of their own
 	web, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -104,8 +166,15 @@ func newClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{client, runtime.NewParameterCodec(scheme), cfg.Host, web,
-		requestTimeout}, nil
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		rest: client, base: strings.TrimSuffix(base.String(), "/"),
+		codec: runtime.NewParameterCodec(scheme), server: cfg.Host, web: web,
+		Timeout: requestTimeout,
+	}, nil
 }
 
 // cordonNote is on a Node that was cordoned by Cordon, and says why. Without it the cordon is
@@ -157,7 +226,7 @@ func cordonPatch(n *corev1.Node, cordoned bool, note *string) map[string]any {
 // meanwhile.
 func (c *Client) patch(ctx context.Context, name string,
 	change func(*corev1.Node) (map[string]any, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
 		n := &corev1.Node{}
@@ -193,7 +262,7 @@ func (c *Client) explain(err error) error {
 
 // list and watch are what a reflector of client-go asks for.
 func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	all := &corev1.NodeList{}
 	err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Do(ctx).Into(all)
@@ -223,14 +292,14 @@ func (c *Client) Nodes(ctx context.Context) (map[string]Node, error) {
 // watch waits for the answer as long as for any other, and for events without limit.
 func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(c.timeout, cancel)
+	late := time.AfterFunc(c.Timeout, cancel)
 	o.Watch = true
 	w, err := c.rest.Get().Resource("nodes").VersionedParams(&o, c.codec).Watch(ctx)
 	if !late.Stop() { // it may have answered in that moment: the watch has ended nonetheless
 		if err == nil {
 			w.Stop()
 		}
-		err = fmt.Errorf("no answer within %s", c.timeout)
+		err = fmt.Errorf("no answer within %s", c.Timeout)
 	}
 	if err != nil {
 		cancel()

@@ -141,7 +141,7 @@ func (n *Nodes) awaitNodes(w watch.Interface) {
 	if n.late != nil {
 		n.late.Stop()
 	}
-	n.late = time.AfterFunc(n.client.timeout, func() {
+	n.late = time.AfterFunc(n.client.Timeout, func() {
 		n.mu.Lock()
 		n.stalled = true
 		n.mu.Unlock()

@@ -40,7 +40,7 @@ func follow(t *testing.T, s *kubetest.Server) (*Nodes, *testlog.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.timeout = time.Second
+	c.Timeout = time.Second
 	log := &testlog.Buffer{}
 	n := NewNodes(c, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -197,7 +197,7 @@ func TestAListThatStalls(t *testing.T) {
 	s.Put("a")
 	s.Stall()
 	n, log := follow(t, s)
-	time.Sleep(n.client.timeout / 2)
+	time.Sleep(n.client.Timeout / 2)
 	if k := n.Known(); k.Nodes != nil || k.Away.IsZero() || log.String() != "" {
 		t.Errorf("%+v\n%s", k, log)
 	}

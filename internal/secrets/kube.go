@@ -3,34 +3,27 @@ package secrets
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"sync"
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/kubernetes"
 )
-
-// KubeConfig says where the Kubernetes API is, and how to authenticate.
-type KubeConfig struct {
-	Server    string // "https://10.96.0.1:443"
-	CAFile    string // PEM, of the authority that signed the API server's certificate
-	TokenFile string // read for each request: Kubernetes exchanges the token now and then
-	Namespace string // of the Secrets; Calico's resources do not name one
-	Log       *slog.Logger
-}
 
 // Kube looks up passwords in Kubernetes Secrets. The first lookup of a Secret starts a list and
 // watch of that Secret alone, so that RBAC can be limited to these names. Lookups never block: a
 // password is unknown until the API server has answered, and stays while it is down. Safe for
 // concurrent use.
 type Kube struct {
-	cfg    KubeConfig
-	client *http.Client
-	wake   chan struct{} // of size 1: there is a secret without a watch
+	client    *kubernetes.Client
+	namespace string // of the Secrets; Calico's resources do not name one
+	log       *slog.Logger
+	wake      chan struct{} // of size 1: there is a secret without a watch
 	// pause is the shortest pause between two lists of a Secret, longestPause the longest.
 	pause, longestPause time.Duration
 
@@ -50,16 +43,12 @@ var (
 	errNotThere    = errors.New("it does not exist")
 )
 
-// NewKube returns a Kube that reads nothing before Run.
-func NewKube(cfg KubeConfig) (*Kube, error) {
-	client, err := newClient(cfg)
-	if err != nil {
-		return nil, err
-	}
+// NewKube returns a Kube that reads nothing before Run, which closes client.
+func NewKube(client *kubernetes.Client, namespace string, log *slog.Logger) *Kube {
 	return &Kube{
-		cfg: cfg, client: client, wake: make(chan struct{}, 1), pause: time.Second,
-		longestPause: 30 * time.Second, secrets: map[string]*secret{},
-	}, nil
+		client: client, namespace: namespace, log: log, wake: make(chan struct{}, 1),
+		pause: time.Second, longestPause: 30 * time.Second, secrets: map[string]*secret{},
+	}
 }
 
 // Lookup returns the password as it is stored, or a one-line reason why there is none.
@@ -79,14 +68,14 @@ func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 		}
 	}
 	if s.data == nil {
-		return "", fmt.Errorf("secret %s/%s: %w", k.cfg.Namespace, ref.Name, s.problem)
+		return "", fmt.Errorf("secret %s/%s: %w", k.namespace, ref.Name, s.problem)
 	}
 	password, ok := s.data[ref.Key]
 	switch {
 	case !ok:
-		return "", fmt.Errorf("secret %s/%s has no key %s", k.cfg.Namespace, ref.Name, ref.Key)
+		return "", fmt.Errorf("secret %s/%s has no key %s", k.namespace, ref.Name, ref.Key)
 	case len(password) == 0:
-		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.cfg.Namespace, ref.Name, ref.Key,
+		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.namespace, ref.Name, ref.Key,
 			errEmpty)
 	}
 	return string(password), nil
@@ -95,6 +84,7 @@ func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 // Run follows the Secrets that are looked up until ctx ends.
 func (k *Kube) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
+	defer k.client.Close()
 	defer followers.Wait()
 	for {
 		for _, name := range k.takeNew() {
@@ -151,8 +141,8 @@ func (k *Kube) failed(name string, err error) {
 	s.problem = err
 	k.mu.Unlock()
 	if !logged {
-		k.cfg.Log.Warn("a Secret cannot be read; what is known of it stays in use", "secret",
-			k.cfg.Namespace+"/"+name, "err", err)
+		k.log.Warn("a Secret cannot be read; what is known of it stays in use", "secret",
+			k.namespace+"/"+name, "err", err)
 	}
 }
 
@@ -167,7 +157,64 @@ func (k *Kube) found(name string, data map[string][]byte) {
 	}
 	k.mu.Unlock()
 	if changed {
-		k.cfg.Log.Info("a Secret has changed", "secret", k.cfg.Namespace+"/"+name, "exists",
+		k.log.Info("a Secret has changed", "secret", k.namespace+"/"+name, "exists",
 			data != nil)
 	}
+}
+
+// contents is what is read of a Secret.
+type contents struct {
+	Data map[string][]byte `json:"data"`
+}
+
+// errUnreadable replaces errors of the JSON decoder, which may quote a password.
+var errUnreadable = errors.New("the answer of the Kubernetes API cannot be read")
+
+// read records what an object says.
+func (k *Kube) read(name string, object []byte) error {
+	var c contents
+	if json.Unmarshal(object, &c) != nil {
+		return errUnreadable
+	}
+	if c.Data == nil { // it exists, and is empty
+		c.Data = map[string][]byte{}
+	}
+	k.found(name, c.Data)
+	return nil
+}
+
+// listAndWatch reads a Secret and follows it until the watch ends, or its version has expired. The
+// caller lists again then.
+func (k *Kube) listAndWatch(ctx context.Context, name string) error {
+	r := kubernetes.Resource{Version: "v1", Plural: "secrets", Namespace: k.namespace, Name: name}
+	exists := false
+	version, err := k.client.List(ctx, r, kubernetes.ListOptions{},
+		func(_ string, objects []json.RawMessage) error {
+			for _, o := range objects {
+				exists = true
+				if err := k.read(name, o); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	if !exists {
+		k.found(name, nil)
+	}
+	err = k.client.Watch(ctx, r, version, func() {}, func(e kubernetes.Event) error {
+		switch {
+		case e.Deleted:
+			k.found(name, nil)
+		case e.Object != nil:
+			return k.read(name, e.Object)
+		}
+		return nil
+	})
+	if kubernetes.IsGone(err) {
+		return nil
+	}
+	return err
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/testlog"
 )
 
@@ -100,7 +100,8 @@ func secretJSON(name string, data map[string]string) any {
 	for k, v := range data {
 		encoded[k] = []byte(v)
 	}
-	return map[string]any{"metadata": map[string]string{"name": name}, "data": encoded}
+	return map[string]any{"data": encoded,
+		"metadata": map[string]string{"name": name, "resourceVersion": "11"}}
 }
 
 // watch sends the Secret with each change since the version that the client has.
@@ -123,7 +124,7 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 				kind = "DELETED"
 			}
 			_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK",
-				"object": map[string]any{}})
+				"object": map[string]any{"metadata": map[string]any{"resourceVersion": "11"}}})
 			_ = json.NewEncoder(w).Encode(map[string]any{"type": kind,
 				"object": secretJSON(name, data)})
 			sent = now
@@ -147,17 +148,30 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	server, log := newAPIServer(t), &testlog.Buffer{}
-	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
-	write(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-		Bytes: server.Certificate().Raw})))
+	return newBedAt(t, server, server.URL, log)
+}
+
+// newBedAt reaches the server by a URL of its own.
+func newBedAt(t *testing.T, server *apiServer, url string, log *testlog.Buffer) *bed {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ca.crt"), string(pem.EncodeToMemory(&pem.Block{
+		Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	token := filepath.Join(dir, "token")
 	write(t, token, "t1\n")
-	k, err := NewKube(KubeConfig{Server: server.URL, CAFile: ca, TokenFile: token,
-		Namespace: "kube-system",
-		Log: slog.New(slog.NewTextHandler(log,
-			&slog.HandlerOptions{Level: slog.LevelDebug}))})
+	config := filepath.Join(dir, "kubeconfig")
+	write(t, config, fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: %q, certificate-authority: ca.crt}}]
+users: [{name: test, user: {tokenFile: token}}]
+`, url))
+	client, err := kubernetes.NewClientFor(kubernetes.ClientConfig{Kubeconfig: config})
 	if err != nil {
 		t.Fatal(err)
 	}
+	k := NewKube(client, "kube-system", slog.New(slog.NewTextHandler(log,
+		&slog.HandlerOptions{Level: slog.LevelDebug})))
 	k.pause, k.longestPause = 10*time.Millisecond, 50*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -167,7 +181,6 @@ func newBed(t *testing.T) *bed {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		k.client.CloseIdleConnections()
 	})
 	return &bed{k, server, log, token}
 }
@@ -263,34 +276,35 @@ func TestKubeTrouble(t *testing.T) {
 	b.becomes(t, "new/key", "!403 Forbidden")
 	b.becomes(t, "bgp/tor", "hunter2")
 
-	// Meanwhile it changed, and the token as well.
+	// Meanwhile it changed, and another token is asked for.
 	s.change(func() {
 		s.refuse, s.token, s.secrets["bgp"] = 0, "t2", map[string]string{"tor": "correct horse"}
 	})
 	b.becomes(t, "new/key", "!401 Unauthorized")
-	if err := os.WriteFile(b.token, []byte("t2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	// client-go reads the file anew within a minute; here the old token is taken again instead
+	s.change(func() { s.token = "t1" })
 	b.becomes(t, "bgp/tor", "correct horse")
 	b.becomes(t, "new/key", "!it does not exist")
 	b.watched(t, 2) // one that begins later would outlive the connections that are closed
 
 	// The version of the list is too old for a watch, time and again: listing alone brings changes.
 	s.change(func() {
-		s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"bGlzdGVk"}}]}`
+		s.raw = `{"kind":"SecretList","metadata":{"resourceVersion":"gone"},` +
+			`"items":[{"data":{"tor":"bGlzdGVk"}}]}`
 	})
 	s.CloseClientConnections()
 	b.becomes(t, "bgp/tor", "listed")
 	// Garbage, which must not be quoted.
 	s.change(func() {
-		s.raw = `{"metadata":{"resourceVersion":"gone"},"items":[{"data":{"tor":"!hunter3!"}}]}`
+		s.raw = `{"kind":"SecretList","metadata":{"resourceVersion":"gone"},` +
+			`"items":[{"data":{"tor":"!hunter3!"}}]}`
 	})
 	b.logs(t, "cannot be read")
 	s.change(func() { s.raw = "" })
 	b.becomes(t, "new/key", "!it does not exist")
 	b.becomes(t, "bgp/tor", "correct horse")
 
-	for _, password := range []string{"hunter2", "hunter3", "correct horse", "listed", "t2"} {
+	for _, password := range []string{"hunter2", "hunter3", "correct horse", "listed", "t1", "t2"} {
 		if strings.Contains(b.log.String(), password) {
 			t.Errorf("the log has %q:\n%s", password, b.log)
 		}
@@ -308,34 +322,9 @@ func (b *bed) logs(t *testing.T, text string) {
 }
 
 func TestKubeTrustsItsCA(t *testing.T) {
-	b, other := newBed(t), newAPIServer(t)
+	server := newAPIServer(t)
 	// httptest's servers share a certificate; a name that is not in it stands for a wrong one.
-	b.cfg.Server = strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	b := newBedAt(t, server, strings.Replace(server.URL, "127.0.0.1", "localhost", 1),
+		&testlog.Buffer{})
 	b.becomes(t, "bgp/tor", "!certificate")
-	if _, err := NewKube(KubeConfig{CAFile: b.token}); err == nil {
-		t.Error("a file without certificates is taken")
-	}
-}
-
-func TestInCluster(t *testing.T) {
-	env := func(pairs ...string) func(string) (string, bool) {
-		return func(name string) (string, bool) {
-			for i := 0; i < len(pairs); i += 2 {
-				if pairs[i] == name {
-					return pairs[i+1], true
-				}
-			}
-			return "", false
-		}
-	}
-	if _, ok := InCluster(env()); ok {
-		t.Error("in a cluster without its variables")
-	}
-	for host, want := range map[string]string{"10.96.0.1": "https://10.96.0.1:443",
-		"fd00::1": "https://[fd00::1]:443"} {
-		if c, ok := InCluster(env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT",
-			"443")); !ok || c.Server != want {
-			t.Errorf("%s: got %q, want %q", host, c.Server, want)
-		}
-	}
 }

@@ -60,17 +60,29 @@ func (a *Agent) Start(context.Context) (err error) {
 	}
 	args := slices.Concat(a.Wrap, []string{
 		a.Binary, "run", "--node-name", a.Name,
-		"--etcd-endpoints", strings.Join(a.cluster.Endpoints, ","),
 		"--admin-socket", a.Socket, "--state-dir", a.StateDir,
-	}, a.Dataplane, a.Flags)
+	}, a.cluster.datastore(), a.Dataplane, a.Flags)
 	a.Process, err = a.cluster.Start(netlab.Spec{
 		Name: a.Name, Namespace: a.NS, Path: args[0], Args: args[1:],
 	})
 	return err
 }
 
+// datastore are the flags by which an agent finds the data.
+func (c *Cluster) datastore() []string {
+	if c.Kubeconfig != "" {
+		return []string{"--datastore-type", "kubernetes", "--kubeconfig", c.Kubeconfig}
+	}
+	return []string{"--etcd-endpoints", strings.Join(c.Endpoints, ",")}
+}
+
 // Environment has the settings that commands of the agent's binary read on its node.
 func (a *Agent) Environment() []string {
+	if c := a.cluster; c.Kubeconfig != "" {
+		return []string{"VPP_ROUTE_AGENT_NODE_NAME=" + a.Name,
+			"VPP_ROUTE_AGENT_DATASTORE_TYPE=kubernetes",
+			"VPP_ROUTE_AGENT_KUBECONFIG=" + c.Kubeconfig}
+	}
 	return []string{
 		"VPP_ROUTE_AGENT_NODE_NAME=" + a.Name,
 		"VPP_ROUTE_AGENT_ETCD_ENDPOINTS=" + strings.Join(a.cluster.Endpoints, ","),

@@ -39,8 +39,11 @@ type Cluster struct {
 	*netlab.Lab
 	Programs
 	Underlay  *netlab.Namespace
-	Endpoints []string            // of etcd, for agents
-	Data      *calicotest.Cluster // writes Calico's data; nil before StartEtcd
+	Endpoints []string // of etcd, for agents and others
+	// Kubeconfig is the file by which agents find the data in the Kubernetes API; empty: they find
+	// them in etcd.
+	Kubeconfig string
+	Data       *calicotest.Cluster // writes Calico's data; nil before StartEtcd
 
 	ctx     context.Context // ends with the cluster
 	cancel  context.CancelFunc
@@ -85,11 +88,24 @@ func (c *Cluster) Close() error {
 func (c *Cluster) StartEtcd(
 	ctx context.Context, ns *netlab.Namespace, address netip.Addr,
 ) error {
+	return c.startEtcd(ctx, ns, address)
+}
+
+// StartKubernetes does so, and has a stand-in for the Kubernetes API mirror it for agents.
+func (c *Cluster) StartKubernetes(
+	ctx context.Context, ns *netlab.Namespace, address netip.Addr,
+) error {
+	c.Kubeconfig = filepath.Join(c.Dir(), "kubeconfig")
+	return c.startEtcd(ctx, ns, address, "--kubeconfig-dir", c.Dir(),
+		"--kubernetes", netip.AddrPortFrom(address, 6443).String())
+}
+
+func (c *Cluster) startEtcd(ctx context.Context, ns *netlab.Namespace, address netip.Addr,
+	more ...string) error {
 	listen := netip.AddrPortFrom(address, 2379).String()
-	p, err := c.Start(netlab.Spec{Name: "etcd", Namespace: ns, Path: c.Agent, Args: []string{
-		"lab", "etcd", "--listen", listen, "--data-dir", filepath.Join(c.Dir(), "etcd"),
-		"--socket", c.EtcdSocket(),
-	}})
+	args := append([]string{"lab", "etcd", "--listen", listen, "--socket", c.EtcdSocket(),
+		"--data-dir", filepath.Join(c.Dir(), "etcd")}, more...)
+	p, err := c.Start(netlab.Spec{Name: "etcd", Namespace: ns, Path: c.Agent, Args: args})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ type Source struct {
 	store *calico.Store
 	log   *slog.Logger
 	out   chan *calico.Snapshot
-	named map[string]string // problems that were logged, by key; owned by Run's goroutine
+	// named are the problems that were logged; owned by Run's goroutine
+	named calico.NamedProblems
 }
 
 // New checks cfg and returns the source of a node with these needs. It does not connect. An error
@@ -66,23 +67,5 @@ func (s *Source) publish(p etcd.Published) {
 	snap := s.store.Snapshot(p.Revision)
 	snap.Lists, snap.Received = p.Lists, p.Received
 	calico.Deliver(s.out, snap)
-	s.nameProblems(snap.Problems)
-}
-
-// nameProblems logs each problem when it appears, changes or is gone.
-func (s *Source) nameProblems(problems []calico.Problem) {
-	now := make(map[string]string, len(problems))
-	for _, p := range problems {
-		now[p.Key] = p.Err
-		if s.named[p.Key] != p.Err {
-			s.log.Warn("an item of Calico's data cannot be used", "resource", p.Resource,
-				"key", p.Key, "err", p.Err)
-		}
-	}
-	for key := range s.named {
-		if _, still := now[key]; !still {
-			s.log.Info("an item of Calico's data is in order again, or gone", "key", key)
-		}
-	}
-	s.named = now
+	s.named.Log(snap.Problems, s.log)
 }

@@ -27,7 +27,8 @@ type placed struct {
 
 // converter knows what a conversion depends on besides the object.
 type converter struct {
-	podCIDRs bool // a Node's podCIDRs are its blocks
+	podCIDRs bool   // a Node's podCIDRs are its blocks
+	node     string // what Kubernetes calls this node
 	// before returns what is known of an item; nil: nothing.
 	before func(calico.Key) any
 }
@@ -66,6 +67,14 @@ var (
 	pods  = kind{plural: "pods", name: "Pod", namespaced: true,
 		items: func(_ converter, place, name string, o object) []placed {
 			return []placed{{place, podItem(name, o)}}
+		}}
+	services = kind{plural: "services", name: "Service", namespaced: true,
+		items: func(_ converter, place, name string, o object) []placed {
+			return []placed{{place, serviceItem(name, o)}}
+		}}
+	endpointSlices = kind{plural: "endpointslices", name: "EndpointSlice", namespaced: true,
+		items: func(c converter, place, name string, o object) []placed {
+			return []placed{{place, sliceItem(name, c.node, o)}}
 		}}
 	ipPools             = resource("ippools", calico.KindIPPool)
 	bgpConfigurations   = resource("bgpconfigurations", calico.KindBGPConfiguration)

@@ -397,7 +397,7 @@ func TestReadObject(t *testing.T) {
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop"}}`:      "",
 		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"a"}}`: "",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`: `kind "Secret" of v1 is ` +
-			`not one of Node, Pod`,
+			`not one of Node, Pod, Service`,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`: `Pod(a): metadata.namespace ` +
 			`is ""`,
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a/b"}}`: `Node: metadata.name ` +

@@ -11,7 +11,8 @@ import (
 // printable as JSON (the agent keeps its last snapshot on disk), and a deletion must leave nothing.
 func FuzzObjects(f *testing.F) {
 	all := []kind{nodes, pods, ipPools, bgpConfigurations, bgpPeers, bgpFilters,
-		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks}
+		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks, services,
+		endpointSlices}
 	for _, seed := range []struct {
 		kind int
 		json string
@@ -26,6 +27,11 @@ func FuzzObjects(f *testing.F) {
 		{8, `{"spec":{"node":"edge-1","cidr":"10.1.0.0/26","deleted":"false","state":"pending"}}`},
 		{9, `{"spec":{"cidr":"10.1.0.0/30","affinity":"host:edge-1","allocations":[0],` +
 			`"attributes":[{"secondary":{"node":"edge-1"}}]}}`},
+		{10, `{"spec":{"type":"LoadBalancer","clusterIP":"10.96.0.1","clusterIPs":["10.96.0.1"],` +
+			`"externalIPs":["192.0.2.7"],"externalTrafficPolicy":"Local","ipFamilies":["IPv4"]},` +
+			`"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.8"}]}}}`},
+		{11, `{"metadata":{"labels":{"kubernetes.io/service-name":"a"}},"addressType":"IPv4",` +
+			`"endpoints":[{"conditions":{"ready":true},"nodeName":"edge-1"}]}`},
 	} {
 		f.Add(seed.kind, []byte(seed.json))
 	}
@@ -33,7 +39,10 @@ func FuzzObjects(f *testing.F) {
 		k := all[uint(i)%uint(len(all))]
 		s := calico.NewStore("edge-1")
 		o := object{name: "edge-1", json: text}
-		items := k.convert(converter{podCIDRs: true, before: s.Value}, o)
+		if k.namespaced {
+			o.namespace = "shop"
+		}
+		items := k.convert(converter{podCIDRs: true, node: "edge-1", before: s.Value}, o)
 		for _, p := range items {
 			s.Set(p.place, p.item)
 		}
@@ -45,7 +54,8 @@ func FuzzObjects(f *testing.F) {
 		}
 		after := s.Snapshot(2)
 		if n := len(after.Nodes) + len(after.Blocks) + len(after.Affinities) +
-			len(after.WorkloadEndpoints) + len(after.IPPools) + len(after.Problems); n != 0 {
+			len(after.WorkloadEndpoints) + len(after.IPPools) + len(after.Services) +
+			len(after.Endpoints) + len(after.Problems); n != 0 {
 			t.Errorf("%d items are left: %+v", n, after)
 		}
 	})

@@ -60,10 +60,18 @@ func nodeItems(c converter, place, name string, o object) []placed {
 	if !c.podCIDRs {
 		return all
 	}
-	for i := range 2 {
+	for i, at := range podCIDRPlaces(place) {
 		block, affinity := podCIDRItems(n, i, o.name, name)
-		at := fmt.Sprintf("%s/spec.podCIDRs[%d]", place, i)
-		all = append(all, placed{at + ", affinity", affinity}, placed{at, block})
+		all = append(all, placed{at.affinity, affinity}, placed{at.block, block})
+	}
+	return all
+}
+
+// podCIDRPlaces are where the Store has what a Node's podCIDRs stand for.
+func podCIDRPlaces(node string) (all [2]struct{ block, affinity string }) {
+	for i := range all {
+		at := fmt.Sprintf("%s/spec.podCIDRs[%d]", node, i)
+		all[i].block, all[i].affinity = at, at+", affinity"
 	}
 	return all
 }

@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"vpp-route-agent/internal/calico"
@@ -17,7 +19,8 @@ type Object struct {
 // groups have the objects that are read, by apiVersion. Of projectcalico.org/v3 it is what
 // calicoctl has no resources for.
 var groups = map[string][]kind{
-	"v1": {nodes, pods},
+	"v1":                  {nodes, pods, services},
+	"discovery.k8s.io/v1": {endpointSlices},
 	"crd.projectcalico.org/v1": {ipPools, bgpConfigurations, bgpPeers, bgpFilters,
 		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks},
 	"projectcalico.org/v3": {ipamBlocks},
@@ -60,10 +63,68 @@ func ReadObject(text []byte) (o Object, is bool, err error) {
 		head.APIVersion, strings.Join(names, ", "))
 }
 
-// Put sets in s what o stands for. With usePodCIDR a Node's podCIDRs are its blocks, as in clusters
-// where calico-node has USE_POD_CIDR.
-func (o Object) Put(s *calico.Store, usePodCIDR bool) {
-	for _, p := range o.kind.convert(converter{usePodCIDR, s.Value}, o.object) {
+// Read reads an object that the API server has among those of plural, whose items lack what
+// ReadObject goes by. One without a name is an error; what else it says is not looked at.
+func Read(plural string, text []byte) (Object, error) {
+	var head struct {
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(text, &head) // a field of another type leaves the others
+	o := Object{plurals[plural], object{head.Metadata.Namespace, head.Metadata.Name, text}}
+	if o.object.name == "" {
+		return o, fmt.Errorf("%s: metadata.name is missing", plural)
+	}
+	return o, nil
+}
+
+// plurals are the kinds by what they are called in URLs.
+var plurals = func() map[string]kind {
+	all := map[string]kind{}
+	for _, kinds := range groups {
+		for _, k := range kinds {
+			all[k.plural] = k
+		}
+	}
+	return all
+}()
+
+// Place begins the places where a Store has the objects of a kind, or with a name this one's.
+func Place(plural, name string) string { return plural + "/" + name }
+
+// BlockName is what IPAM calls the object of a block (libcalico-go lib/names).
+func BlockName(cidr netip.Prefix) string {
+	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr.String())
+}
+
+// Options say what objects stand for.
+type Options struct {
+	// UsePodCIDR: a Node's podCIDRs are its blocks, as in clusters where calico-node has
+	// USE_POD_CIDR.
+	UsePodCIDR bool
+	// NodeRef is what Kubernetes calls the node of the Store, calico-node's CALICO_K8S_NODE_REF;
+	// "": what Calico calls it.
+	NodeRef string
+}
+
+// Put sets in s what o stands for.
+func (o Object) Put(s *calico.Store, as Options) {
+	c := converter{as.UsePodCIDR, cmp.Or(as.NodeRef, s.Node()), s.Value}
+	for _, p := range o.kind.convert(c, o.object) {
 		s.Set(p.place, p.item)
+	}
+}
+
+// Delete undoes Put, also of an object that says something else by now.
+func (o Object) Delete(s *calico.Store) {
+	place := o.kind.place(o.object)
+	s.Delete(place)
+	if o.kind.plural == nodes.plural {
+		for _, at := range podCIDRPlaces(place) {
+			s.Delete(at.affinity)
+			s.Delete(at.block)
+		}
 	}
 }

@@ -60,10 +60,18 @@ type Status struct {
 func New(dir, node string, needs calico.Needs, in <-chan *calico.Snapshot,
 	log *slog.Logger) *Keeper {
 	return &Keeper{
-		path: filepath.Join(dir, "snapshot.json"), reader: reader{node, needs}, in: in,
+		path: pathIn(dir), reader: reader{node, needs}, in: in,
 		log: log.With("component", "last good snapshot"),
 		out: make(chan *calico.Snapshot, 1),
 	}
+}
+
+func pathIn(dir string) string { return filepath.Join(dir, "snapshot.json") }
+
+// Read returns the snapshot that a Keeper left in dir. fs.ErrNotExist: there is none.
+func Read(dir, node string, needs calico.Needs) (*calico.Snapshot, error) {
+	s, _, err := read(pathIn(dir), reader{node, needs})
+	return s, err
 }
 
 // Snapshots delivers the newest snapshot, or that of a locked datastore after the one to use in the

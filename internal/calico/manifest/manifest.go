@@ -179,7 +179,7 @@ func (m Manifest) Snapshot(node string, usePodCIDR bool) (*calico.Snapshot, erro
 		return nil, err
 	}
 	for _, o := range m.Objects {
-		o.Put(store, usePodCIDR)
+		o.Put(store, kube.Options{UsePodCIDR: usePodCIDR})
 	}
 	return store.Snapshot(0), nil
 }

@@ -1,16 +1,17 @@
-// Package kubetest is a stand-in for the Kubernetes API server, as far as it serves Nodes: lists,
-// watches with their ends and their errors, one Node, merge patches, a token. It is for tests.
+// Package kubetest is a stand-in for the Kubernetes API server: objects of any kind as JSON, lists
+// in pages, watches with their bookmarks, ends and errors, merge patches of Nodes, a token, rights,
+// and faults on demand. It is for tests and the demo.
 package kubetest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,59 +21,98 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Token is what the server asks for until SetToken.
 const Token = "t0ken"
 
-// Server has Nodes, over TLS. Its methods may be called at any time.
+// Server has objects, over TLS. Its methods may be called at any time.
+//
+// A kind is named as RBAC does: "nodes", "ippools.crd.projectcalico.org". Those of the core group
+// are always there, others from Install on.
 type Server struct {
-	t    *testing.T
+	t    *testing.T // nil: of no test
 	http *httptest.Server
 
 	mu      sync.Mutex // guards what follows
-	nodes   map[string]*corev1.Node
-	version int
-	oldest  int           // the first version from which a watch can begin
-	events  []event       // since oldest
-	changed chan struct{} // closed and made anew with each change
-	ended   chan struct{} // closed and made anew to end all watches
+	state   state
+	groups  map[string]string // version of each group that has kinds
+	kinds   map[string]bool   // of these groups
+	oldest  int               // the first version from which a watch can begin
+	events  []event           // since oldest
+	changed chan struct{}     // closed and made anew with each change
+	ended   chan struct{}     // closed and made anew to end all watches
 	token   string
-	refuse  int           // status of every answer; 0: none
-	hang    chan struct{} // requests wait until it is closed; nil: they do not
-	streams bool          // it lists by a watch, where that is asked for
-	stalls  bool          // it takes such a watch and sends nothing
-	lists   int
-	patches []string // bodies
+	faults  faults
+	lists   map[string]int // by kind
+	asked   map[string]int // requests, by verb and kind
+	patches []string       // bodies
+}
+
+// state is all there is.
+type state struct {
+	version int
+	objects map[string]map[string]json.RawMessage // by kind, then "namespace/name" or name
+}
+
+func (s state) clone() state {
+	all := make(map[string]map[string]json.RawMessage, len(s.objects))
+	for kind, of := range s.objects {
+		all[kind] = maps.Clone(of)
+	}
+	return state{s.version, all}
 }
 
 type event struct {
-	version int
-	kind    string
-	node    *corev1.Node
+	version  int
+	kind     string
+	key      string
+	was, now json.RawMessage // nil: not there
 }
 
-// NewServer starts a server without Nodes. It ends with the test.
-func NewServer(t *testing.T) *Server {
+// Start starts a server without objects on a free port. The caller closes it.
+func Start() *Server { return StartOn(nil) }
+
+// StartOn starts one on l, which it closes; nil: on a free port.
+func StartOn(l net.Listener) *Server {
 	s := &Server{
-		t: t, nodes: map[string]*corev1.Node{}, version: 100, oldest: 100, token: Token,
-		changed: make(chan struct{}), ended: make(chan struct{}),
+		state: state{100, map[string]map[string]json.RawMessage{}}, oldest: 100,
+		groups: map[string]string{}, kinds: map[string]bool{}, token: Token,
+		changed: make(chan struct{}), ended: make(chan struct{}), lists: map[string]int{},
+		asked: map[string]int{}, faults: faults{denied: map[string]bool{}},
 	}
 	s.http = httptest.NewUnstartedServer(s)
+	if l != nil {
+		s.http.Listener.Close()
+		s.http.Listener = l
+	}
 	s.http.EnableHTTP2 = true
 	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.http.StartTLS()
-	t.Cleanup(func() {
-		s.Hang(false)
-		s.EndWatches()
-		s.http.CloseClientConnections()
-		s.http.Close()
-	})
 	return s
 }
+
+// Close ends the server.
+func (s *Server) Close() {
+	s.Hang(false)
+	s.EndWatches()
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// NewServer starts a server without objects. It ends with the test.
+func NewServer(t *testing.T) *Server {
+	s := Start()
+	s.t = t
+	t.Cleanup(s.Close)
+	return s
+}
+
+// URL is the server's address.
+func (s *Server) URL() string { return s.http.URL }
 
 // Kubeconfig writes a file with which a client reaches the server, and returns its path.
 func (s *Server) Kubeconfig() string { return s.KubeconfigFor("token: " + Token) }
@@ -80,22 +120,33 @@ func (s *Server) Kubeconfig() string { return s.KubeconfigFor("token: " + Token)
 // KubeconfigFor does so for a user with other credentials, as the file has them.
 func (s *Server) KubeconfigFor(credentials string) string {
 	s.t.Helper()
-	dir := s.t.TempDir()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
-	config := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: test
-contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: %q, certificate-authority: ca.crt}}]
-users: [{name: test, user: {%s}}]
-`, s.http.URL, credentials)
-	file := filepath.Join(dir, "kubeconfig")
-	err := errors.Join(os.WriteFile(file, []byte(config), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
+	file, err := s.WriteKubeconfig(s.t.TempDir(), s.URL(), credentials)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return file
+}
+
+// WriteKubeconfig writes such a file into dir, for clients that reach the server at url.
+func (s *Server) WriteKubeconfig(dir, url, credentials string) (string, error) {
+	// the name is one of the certificate's, whatever the address is
+	config := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters:
+- name: test
+  cluster: {server: %q, certificate-authority: ca.crt, tls-server-name: example.com}
+users: [{name: test, user: {%s}}]
+`, url, credentials)
+	file := filepath.Join(dir, "kubeconfig")
+	return file, errors.Join(os.WriteFile(file, []byte(config), 0o600),
+		os.WriteFile(filepath.Join(dir, "ca.crt"), s.CA(), 0o600))
+}
+
+// CA is the authority of the server's certificate, in PEM form.
+func (s *Server) CA() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
 }
 
 func (s *Server) locked(do func()) {
@@ -104,169 +155,234 @@ func (s *Server) locked(do func()) {
 	do()
 }
 
-// Put adds a Node that is ready, or changes one.
-func (s *Server) Put(name string, change ...func(*corev1.Node)) {
+// Install has the server know kinds of a group and version, "crd.projectcalico.org/v1".
+func (s *Server) Install(groupVersion string, plurals ...string) {
+	group, version, _ := strings.Cut(groupVersion, "/")
 	s.locked(func() {
-		n, kind := &corev1.Node{}, "ADDED"
-		if was := s.nodes[name]; was != nil {
-			n, kind = was.DeepCopy(), "MODIFIED"
-		} else {
-			n.Name = name
-			n.Status.Conditions = []corev1.NodeCondition{{
-				Type: corev1.NodeReady, Status: corev1.ConditionTrue,
-			}}
+		s.groups[group] = version
+		for _, p := range plurals {
+			s.kinds[p+"."+group] = true
 		}
-		for _, do := range change {
-			do(n)
-		}
-		s.put(kind, n)
 	})
 }
 
-// put needs s.mu.
-func (s *Server) put(kind string, n *corev1.Node) {
-	s.version++
-	n.APIVersion, n.Kind, n.ResourceVersion = "v1", "Node", strconv.Itoa(s.version)
-	s.nodes[n.Name] = n
-	if kind == "DELETED" {
-		delete(s.nodes, n.Name)
+// Uninstall has the server forget a kind and its objects, and ends its watches.
+func (s *Server) Uninstall(kind string) {
+	s.locked(func() {
+		delete(s.kinds, kind)
+		delete(s.state.objects, kind)
+	})
+	s.EndWatches()
+}
+
+// PutObject adds or replaces an object, whose metadata.name (and namespace) it needs.
+func (s *Server) PutObject(kind string, object []byte) {
+	s.locked(func() { s.put(kind, keyOf(object), object) })
+}
+
+// DeleteObject removes an object, by "namespace/name" or name.
+func (s *Server) DeleteObject(kind, key string) {
+	s.locked(func() { s.put(kind, key, nil) })
+}
+
+// Object returns one; nil: there is none.
+func (s *Server) Object(kind, key string) (object json.RawMessage) {
+	s.locked(func() { object = s.state.objects[kind][key] })
+	return object
+}
+
+type head struct {
+	Metadata struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName"`
+	} `json:"spec"`
+}
+
+func headOf(object []byte) (h head) {
+	_ = json.Unmarshal(object, &h) // what is garbage has no fields to select by
+	return h
+}
+
+func keyOf(object []byte) string {
+	h := headOf(object).Metadata
+	if h.Namespace != "" {
+		return h.Namespace + "/" + h.Name
 	}
-	s.events = append(s.events, event{s.version, kind, n})
+	return h.Name
+}
+
+// put needs s.mu. now is nil for what goes.
+func (s *Server) put(kind, key string, now json.RawMessage) {
+	was := s.state.objects[kind][key]
+	if was == nil && now == nil {
+		return
+	}
+	s.state.version++
+	if s.state.objects[kind] == nil {
+		s.state.objects[kind] = map[string]json.RawMessage{}
+	}
+	if now != nil {
+		now = withVersion(now, s.state.version)
+		s.state.objects[kind][key] = now
+	} else {
+		was = withVersion(was, s.state.version)
+		delete(s.state.objects[kind], key)
+	}
+	s.events = append(s.events, event{s.state.version, kind, key, was, now})
+	s.tell()
+}
+
+// tell needs s.mu.
+func (s *Server) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// NotReady is a change for Put, as those that follow.
-func NotReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
-
-// Ready undoes NotReady.
-func Ready(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }
-
-// Cordon is what kubectl does.
-func Cordon(n *corev1.Node) { n.Spec.Unschedulable = true }
-
-// Uncordon undoes Cordon.
-func Uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
-
-// Deleting marks a Node that waits for its finalizers.
-func Deleting(n *corev1.Node) {
-	now := metav1.Now()
-	n.DeletionTimestamp = &now
-}
-
-// Taint adds a taint.
-func Taint(key string, effect corev1.TaintEffect) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+func withVersion(object json.RawMessage, version int) json.RawMessage {
+	var fields, meta map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil || json.Unmarshal(fields["metadata"], &meta) != nil {
+		return object
 	}
+	meta["resourceVersion"] = json.RawMessage(strconv.Quote(strconv.Itoa(version)))
+	fields["metadata"], _ = json.Marshal(meta)
+	out, _ := json.Marshal(fields)
+	return out
 }
 
-// Delete removes a Node.
-func (s *Server) Delete(name string) {
-	s.locked(func() { s.put("DELETED", s.nodes[name].DeepCopy()) })
+// Version is the newest version.
+func (s *Server) Version() (v int) {
+	s.locked(func() { v = s.state.version })
+	return v
 }
 
-// Node returns one; nil: there is none.
-func (s *Server) Node(name string) (n *corev1.Node) {
-	s.locked(func() { n = s.nodes[name].DeepCopy() })
+// ListsOf is how often a kind was listed, page by page counted once.
+func (s *Server) ListsOf(kind string) (n int) {
+	s.locked(func() { n = s.lists[kind] })
 	return n
 }
 
-// Refuse has every request answered with a status, and ends all watches; 0: no more.
-func (s *Server) Refuse(status int) {
-	s.locked(func() { s.refuse = status })
-	if status != 0 {
-		s.EndWatches()
+// Asked is how many requests of a verb (get, list, watch) there were for a kind, also those that
+// failed.
+func (s *Server) Asked(verb, kind string) (n int) {
+	s.locked(func() { n = s.asked[verb+" "+kind] })
+	return n
+}
+
+// request is what a client asks for.
+type request struct {
+	verb, kind, apiVersion string
+	namespace, name        string
+	fields                 map[string]string // selected
+}
+
+// matches reports whether an object is among those that are asked for.
+func (q request) matches(object []byte) bool {
+	if object == nil {
+		return false
 	}
+	h := headOf(object)
+	return (q.namespace == "" || q.namespace == h.Metadata.Namespace) &&
+		cmp.Or(q.fields["metadata.name"], h.Metadata.Name) == h.Metadata.Name &&
+		cmp.Or(q.fields["spec.nodeName"], h.Spec.NodeName) == h.Spec.NodeName
 }
 
-// SetToken has the server ask for another token.
-func (s *Server) SetToken(token string) {
-	s.locked(func() { s.token = token })
-	s.EndWatches()
-}
-
-// Hang has requests wait for an answer, or no more.
-func (s *Server) Hang(on bool) {
-	s.locked(func() {
-		switch {
-		case on && s.hang == nil:
-			s.hang = make(chan struct{})
-		case !on && s.hang != nil:
-			close(s.hang)
-			s.hang = nil
+// read parses a request as far as there are such paths.
+func read(r *http.Request) (q request, ok bool) {
+	rest, isCore := strings.CutPrefix(r.URL.Path, "/api/v1/")
+	q.apiVersion = "v1"
+	suffix := ""
+	if !isCore {
+		parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/apis/"), "/", 3)
+		if len(parts) < 3 {
+			return q, false
 		}
-	})
-}
-
-// Stream has the server list by a watch, where a client asks for that.
-func (s *Server) Stream() { s.locked(func() { s.streams = true }) }
-
-// Stall has the server take a watch that is to list, and send nothing.
-func (s *Server) Stall() { s.locked(func() { s.stalls = true }) }
-
-// EndWatches ends all watches, as the server does every few minutes.
-func (s *Server) EndWatches() {
-	s.locked(func() { close(s.ended); s.ended = make(chan struct{}) })
-}
-
-// Compact forgets the history, so that watches from before are Gone.
-func (s *Server) Compact() {
-	s.locked(func() { s.version++; s.oldest, s.events = s.version, nil })
-	s.EndWatches()
-}
-
-// Lists is how often Nodes were listed.
-func (s *Server) Lists() (n int) {
-	s.locked(func() { n = s.lists })
-	return n
-}
-
-// Patches are the bodies of all patches.
-func (s *Server) Patches() (all []string) {
-	s.locked(func() { all = slices.Clone(s.patches) })
-	return all
+		q.apiVersion, rest, suffix = parts[0]+"/"+parts[1], parts[2], "."+parts[0]
+	}
+	parts := strings.Split(rest, "/")
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		q.namespace, parts = parts[1], parts[2:]
+	}
+	q.kind = parts[0] + suffix
+	q.fields = map[string]string{}
+	for f := range strings.SplitSeq(r.URL.Query().Get("fieldSelector"), ",") {
+		field, value, _ := strings.Cut(f, "=")
+		q.fields[field] = value
+	}
+	switch {
+	case len(parts) > 2:
+		return q, false
+	case len(parts) == 2:
+		q.name = parts[1]
+		q.verb = map[string]string{http.MethodGet: "get", http.MethodPatch: "patch"}[r.Method]
+	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
+		q.verb = "watch"
+	case r.Method == http.MethodGet:
+		q.verb = "list"
+	}
+	return q, q.verb != ""
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	hang := s.hang
-	s.mu.Unlock()
-	if hang != nil {
-		select {
-		case <-hang:
-		case <-r.Context().Done():
-			return
-		}
+	if !s.hangs(r) {
+		return
 	}
+	q, ok := read(r)
 	s.mu.Lock()
-	status := s.refuse
+	s.asked[q.verb+" "+q.kind]++
+	status := s.faults.status(q, s.asked[q.verb+" "+q.kind])
+	retry := s.faults.retryAfter
 	hasCertificate := len(r.TLS.PeerCertificates) > 0
 	if r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {
 		status = http.StatusUnauthorized
 	}
+	group, version, isGroup := strings.Cut(q.apiVersion, "/")
+	known := !isGroup || s.groups[group] == version && s.kinds[q.kind]
 	s.mu.Unlock()
-	name, one := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/")
-	q := r.URL.Query()
 	switch {
 	case status != 0:
-		fail(w, status, "refused")
-	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet && q.Get("watch") != "":
-		s.watch(w, r)
-	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet:
-		s.list(w)
-	case one && r.Method == http.MethodGet:
-		if n := s.Node(name); n != nil {
-			answer(w, n)
-		} else {
-			fail(w, http.StatusNotFound, "nodes \""+name+"\" not found")
+		if retry != 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(retry/time.Second)))
 		}
-	case one && r.Method == http.MethodPatch:
-		s.patch(w, r, name)
+		fail(w, status, fmt.Sprintf("%s %s is refused", q.verb, q.kind))
+	case r.URL.Path == "/apis":
+		s.serveGroups(w)
+	case !ok:
+		fail(w, http.StatusForbidden, "forbidden")
+	case !known:
+		fail(w, http.StatusNotFound, "the server could not find the requested resource")
+	case q.verb == "watch":
+		s.watch(w, r, q)
+	case q.verb == "list":
+		s.list(w, r, q)
+	case q.verb == "get":
+		key := strings.Trim(q.namespace+"/"+q.name, "/")
+		if o := s.Object(q.kind, key); o != nil {
+			answer(w, o)
+		} else {
+			fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, q.name))
+		}
+	case q.kind == "nodes":
+		s.patch(w, r, q.name)
 	default:
 		fail(w, http.StatusForbidden, "forbidden")
 	}
+}
+
+func (s *Server) serveGroups(w http.ResponseWriter) {
+	all := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}}
+	s.locked(func() {
+		for _, group := range slices.Sorted(maps.Keys(s.groups)) {
+			all.Groups = append(all.Groups, metav1.APIGroup{Name: group,
+				Versions: []metav1.GroupVersionForDiscovery{{
+					GroupVersion: group + "/" + s.groups[group], Version: s.groups[group],
+				}}})
+		}
+	})
+	answer(w, all)
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -294,120 +410,81 @@ func failure(status int, message string) metav1.Status {
 	}
 }
 
-func (s *Server) list(w http.ResponseWriter) {
-	list := corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+// tooLarge is what the API server says about a version that it has not seen.
+func tooLarge(version int) metav1.Status {
+	status := failure(http.StatusGatewayTimeout,
+		fmt.Sprintf("Too large resource version: %d", version))
+	status.Reason = metav1.StatusReasonTimeout
+	status.Details = &metav1.StatusDetails{RetryAfterSeconds: 1, Causes: []metav1.StatusCause{{
+		Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
+	}}}
+	return status
+}
+
+// singular is the Kind of a request's objects, where a client checks it.
+func singular(q request) string {
+	if q.kind == nodes {
+		return "Node"
+	}
+	return "Object"
+}
+
+// list serves a page. What it continues with is the version of the list and the last name.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, q request) {
+	v := r.URL.Query()
+	limit, _ := strconv.Atoi(v.Get("limit"))
+	from, version := "", 0
+	if c := v.Get("continue"); c != "" {
+		text, name, _ := strings.Cut(c, " ")
+		version, _ = strconv.Atoi(text)
+		from = name
+	}
+	var items []json.RawMessage
+	meta := metav1.ListMeta{}
+	expired, large := false, 0
+	var slow time.Duration
 	s.locked(func() {
-		s.lists++
-		list.ResourceVersion = strconv.Itoa(s.version)
-		for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-			list.Items = append(list.Items, *s.nodes[name].DeepCopy())
+		slow = s.faults.slow
+		all := s.faults.listed(s.state, v.Get("resourceVersion") == "" && v.Get("continue") == "")
+		atLeast, _ := strconv.Atoi(v.Get("resourceVersion"))
+		if atLeast > all.version && !s.faults.lies {
+			large = atLeast
+			return
+		}
+		if from == "" {
+			s.lists[q.kind]++
+			version = all.version
+		}
+		expired = from != "" && (s.faults.expireContinue || version < s.oldest)
+		meta.ResourceVersion = strconv.Itoa(version)
+		for _, key := range slices.Sorted(maps.Keys(all.objects[q.kind])) {
+			if key <= from && from != "" || !q.matches(all.objects[q.kind][key]) {
+				continue
+			}
+			if limit > 0 && len(items) == limit {
+				meta.Continue = fmt.Sprintf("%d %s", version, keyOf(items[limit-1]))
+				break
+			}
+			items = append(items, all.objects[q.kind][key])
 		}
 	})
-	answer(w, list)
-}
-
-// watch sends what has changed since the version that the client has, or all there is and a mark.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	var first []event
-	s.mu.Lock()
-	initial, ended := q.Get("sendInitialEvents") == "true", s.ended
-	sent, _ := strconv.Atoi(q.Get("resourceVersion"))
-	refused := 0
+	select {
+	case <-time.After(slow):
+	case <-r.Context().Done():
+		return
+	}
 	switch {
-	case initial && s.stalls:
-		sent = math.MaxInt
-	case initial && !s.streams:
-		refused = http.StatusUnprocessableEntity
-	case initial:
-		s.lists++
-		for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-			first = append(first, event{s.version, "ADDED", s.nodes[name]})
+	case large != 0:
+		w.WriteHeader(http.StatusGatewayTimeout)
+		answer(w, tooLarge(large))
+	case expired:
+		fail(w, http.StatusGone, "The provided continue parameter is too old")
+	default:
+		if items == nil {
+			items = []json.RawMessage{}
 		}
-		mark := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
-		mark.ResourceVersion = strconv.Itoa(s.version)
-		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-		first = append(first, event{s.version, "BOOKMARK", mark})
-		sent = s.version
+		// as the API server has it of resources it knows by their CRDs: sorted by key
+		answer(w, map[string]any{"apiVersion": q.apiVersion, "kind": singular(q) + "List",
+			"items": items, "metadata": meta})
 	}
-	gone := !initial && sent < s.oldest
-	s.mu.Unlock()
-	if refused != 0 {
-		fail(w, refused, "sendInitialEvents is forbidden")
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	send := func(kind string, object any) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
-	}
-	for _, e := range first {
-		send(e.kind, e.node)
-	}
-	if gone { // a watch says so in its stream
-		send("ERROR", failure(http.StatusGone, "too old resource version"))
-		return
-	}
-	for {
-		s.mu.Lock()
-		events, changed := slices.Clone(s.events), s.changed
-		s.mu.Unlock()
-		for _, e := range events {
-			if e.version > sent {
-				send(e.kind, e.node)
-				sent = e.version
-			}
-		}
-		w.(http.Flusher).Flush()
-		select {
-		case <-changed:
-		case <-ended:
-			return
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-// patch merges what a cordon has: annotations, unschedulable, and the version that it asks for.
-func (s *Server) patch(w http.ResponseWriter, r *http.Request, name string) {
-	var p struct {
-		Metadata struct {
-			ResourceVersion string
-			Annotations     map[string]*string
-		}
-		Spec struct{ Unschedulable *bool }
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil || json.Unmarshal(body, &p) != nil ||
-		r.Header.Get("Content-Type") != "application/merge-patch+json" {
-		fail(w, http.StatusUnsupportedMediaType, "not a merge patch")
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.nodes[name]
-	switch {
-	case was == nil:
-		fail(w, http.StatusNotFound, "not found")
-		return
-	case p.Metadata.ResourceVersion != was.ResourceVersion:
-		fail(w, http.StatusConflict, "the object has been modified")
-		return
-	}
-	s.patches = append(s.patches, string(body))
-	n := was.DeepCopy()
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
-	for k, v := range p.Metadata.Annotations {
-		if delete(n.Annotations, k); v != nil {
-			n.Annotations[k] = *v
-		}
-	}
-	if p.Spec.Unschedulable != nil {
-		n.Spec.Unschedulable = *p.Spec.Unschedulable
-	}
-	s.put("MODIFIED", n)
-	answer(w, n)
 }

@@ -1,0 +1,140 @@
+package kubetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const nodes = "nodes"
+
+// Put adds a Node that is ready, or changes one.
+func (s *Server) Put(name string, change ...func(*corev1.Node)) {
+	s.locked(func() {
+		n := s.node(name)
+		if n == nil {
+			n = &corev1.Node{}
+			n.Name = name
+			n.Status.Conditions = []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+			}}
+		}
+		for _, do := range change {
+			do(n)
+		}
+		s.putNode(n)
+	})
+}
+
+// node needs s.mu.
+func (s *Server) node(name string) *corev1.Node {
+	raw := s.state.objects[nodes][name]
+	if raw == nil {
+		return nil
+	}
+	n := &corev1.Node{}
+	if err := json.Unmarshal(raw, n); err != nil {
+		panic(fmt.Sprintf("kubetest: Node(%s): %v", name, err))
+	}
+	return n
+}
+
+// putNode needs s.mu.
+func (s *Server) putNode(n *corev1.Node) {
+	n.APIVersion, n.Kind = "v1", "Node"
+	raw, err := json.Marshal(n)
+	if err != nil {
+		panic(fmt.Sprintf("kubetest: Node(%s): %v", n.Name, err))
+	}
+	s.put(nodes, n.Name, raw)
+}
+
+// NotReady is a change for Put, as those that follow.
+func NotReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
+
+// Ready undoes NotReady.
+func Ready(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }
+
+// Cordon is what kubectl does.
+func Cordon(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+// Uncordon undoes Cordon.
+func Uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
+
+// Deleting marks a Node that waits for its finalizers.
+func Deleting(n *corev1.Node) {
+	now := metav1.Now()
+	n.DeletionTimestamp = &now
+}
+
+// Taint adds a taint.
+func Taint(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+	}
+}
+
+// Delete removes a Node.
+func (s *Server) Delete(name string) { s.DeleteObject(nodes, name) }
+
+// Node returns one; nil: there is none.
+func (s *Server) Node(name string) (n *corev1.Node) {
+	s.locked(func() { n = s.node(name) })
+	return n
+}
+
+// Lists is how often Nodes were listed.
+func (s *Server) Lists() int { return s.ListsOf(nodes) }
+
+// Patches are the bodies of all patches.
+func (s *Server) Patches() (all []string) {
+	s.locked(func() { all = slices.Clone(s.patches) })
+	return all
+}
+
+// patch merges what a cordon has: annotations, unschedulable, and the version that it asks for.
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, name string) {
+	var p struct {
+		Metadata struct {
+			ResourceVersion string
+			Annotations     map[string]*string
+		}
+		Spec struct{ Unschedulable *bool }
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, &p) != nil ||
+		r.Header.Get("Content-Type") != "application/merge-patch+json" {
+		fail(w, http.StatusUnsupportedMediaType, "not a merge patch")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.node(name)
+	switch {
+	case n == nil:
+		fail(w, http.StatusNotFound, "not found")
+		return
+	case p.Metadata.ResourceVersion != n.ResourceVersion:
+		fail(w, http.StatusConflict, "the object has been modified")
+		return
+	}
+	s.patches = append(s.patches, string(body))
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	for k, v := range p.Metadata.Annotations {
+		if delete(n.Annotations, k); v != nil {
+			n.Annotations[k] = *v
+		}
+	}
+	if p.Spec.Unschedulable != nil {
+		n.Spec.Unschedulable = *p.Spec.Unschedulable
+	}
+	s.putNode(n)
+	answer(w, s.state.objects[nodes][name])
+}
