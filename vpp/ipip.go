@@ -150,7 +150,7 @@ func endpointRequest(on uint32, e route.Endpoint, add bool) *teib.TeibEntryAddDe
 // endpoint returns what an entry is, if it is one that we make.
 func endpoint(e teib.TeibEntry, name string) (route.Endpoint, bool) {
 	peer := decodeUnion(e.Peer.Un, e.Peer.Af == ip_types.ADDRESS_IP6)
-	outer, ok := route.EndpointBehind(peer)
+	outer, ok := route.EndpointBehind(route.Path{Interface: name, NextHop: peer})
 	ok = ok && e.NhTableID == 0 && e.Nh.Af == ip_types.ADDRESS_IP4 &&
 		decodeUnion(e.Nh.Un, false) == outer
 	return route.Endpoint{Interface: name, Outer: outer}, ok

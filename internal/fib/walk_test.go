@@ -269,7 +269,7 @@ func (w *walker) keepOut() {
 
 // encapsulate changes pools and nodes, and with the nodes the endpoints that are wanted.
 func (w *walker) encapsulate() {
-	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]string{}}
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{}}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPools), 0, 3, rapid.ID).Draw(
 		w.t, "pools") {
 		e.Pools = append(e.Pools, route.Pool{
@@ -279,7 +279,7 @@ func (w *walker) encapsulate() {
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkHops4), 0, 5, rapid.ID).Draw(
 		w.t, "nodes") {
-		e.Nodes[addr(s)] = s
+		e.Nodes[addr(s)] = route.Node{Name: s}
 	}
 	if w.w.encap = e; rapid.IntRange(0, 3).Draw(w.t, "none") == 0 {
 		w.w.encap = nil
