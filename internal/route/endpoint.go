@@ -43,6 +43,20 @@ func (e Endpoint) Digest() uint64 {
 
 func (e Endpoint) Needs() []ObjectKey { return []ObjectKey{LinkKey(e.Interface)} }
 
+// FoundEndpoint is one that is there, with our mark.
+type FoundEndpoint struct {
+	Interface string
+	Outer     netip.Addr
+	Mark      uint64 // the digest of the Endpoint that it was made for; 0: it is not finished
+}
+
+func (f FoundEndpoint) Key() ObjectKey {
+	return Endpoint{Interface: f.Interface, Outer: f.Outer}.Key()
+}
+func (f FoundEndpoint) Digest() uint64     { return max(f.Mark, 1) }
+func (f FoundEndpoint) Needs() []ObjectKey { return nil }
+func (f FoundEndpoint) Marked() bool       { return true }
+
 var endpointDigest = digestOf("endpoint")
 
 // Marked: nobody else has endpoints on an interface of ours.
