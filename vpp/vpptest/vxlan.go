@@ -153,3 +153,15 @@ func (s *Server) AddVXLAN(instance uint32, source, far netip.Addr, vni uint32) {
 	s.addVXLAN(vxlanTunnel{source: source, far: far, source16: 4789, dest16: 4789, vni: vni,
 		instance: instance, decapNext: ethernetAfter4})
 }
+
+// VXLANNames lists the names of all tunnels in VPP.
+func (s *Server) VXLANNames() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if l.vxlan != nil {
+			all = append(all, l.name)
+		}
+	}
+	return all
+}
