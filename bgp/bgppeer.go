@@ -16,14 +16,13 @@ import (
 // given is a BGPPeer, read. It has one of three forms: peerIP, peerSelector, localWorkloadSelector.
 type given struct {
 	calico.BGPPeer
+	key  string     // as calicoctl names it
 	addr netip.Addr // peerIP form only
 	port uint16     // 0: not given
 
 	// Of the selectors those count whose field is not empty.
 	nodes, peers, workloads selector.Selector
 }
-
-func (g given) key() string { return "BGPPeer(" + g.Name + ")" }
 
 // scope is global for a BGPPeer that names no nodes, whichever nodes it ends up at.
 func (g given) scope() Scope {
@@ -49,13 +48,13 @@ func (p *peering) readBGPPeers() []given {
 	var all []given
 	for _, name := range slices.Sorted(maps.Keys(p.s.BGPPeers)) {
 		g := given{BGPPeer: p.s.BGPPeers[name]}
-		g.Name = name
+		g.Name, g.key = name, "BGPPeer("+name+")"
 		if err := g.read(); err != nil {
-			p.problem(g.key(), "%s", err)
+			p.problem(g.key, "%s", err)
 			continue
 		}
 		if g.PeerSelector != "" && g.ASNumber != 0 {
-			p.problem(g.key(), "asNumber is ignored: with peerSelector it is each node's own")
+			p.problem(g.key, "asNumber is ignored: with peerSelector it is each node's own")
 		}
 		all = append(all, g)
 	}

@@ -11,43 +11,41 @@ import (
 	"vpp-route-agent/internal/calico"
 )
 
-// forward returns the sessions that the BGPPeers of one scope give this node: to their peerIP, or
+// forward asks for the sessions that the BGPPeers of one scope give this node: to their peerIP, or
 // to the nodes of their peerSelector.
-func (p *peering) forward(all []given, scope Scope) []Peer {
-	var out []Peer
+func (p *peering) forward(all []given, scope Scope) {
 	for _, g := range all {
 		switch {
 		case g.scope() != scope || g.LocalWorkloadSelector != "" || !g.isFor(p.node):
 		case g.PeerIP != "":
-			out = append(out, p.toAddress(g)...)
+			p.toAddress(g)
 		default:
 			for _, f := range families {
-				out = append(out, p.toNodes(g, f, scope, func(n calico.Node) bool {
+				p.toNodes(g, f, scope, func(n calico.Node) bool {
 					return g.peers.Matches(n.Labels)
-				})...)
+				})
 			}
 		}
 	}
-	return out
 }
 
-// toAddress returns the session to the peerIP of g.
-func (p *peering) toAddress(g given) []Peer {
+// toAddress asks for the session to the peerIP of g.
+func (p *peering) toAddress(g given) {
 	own, ok := addressOf(p.node, familyOf(g.addr))
 	if !ok {
 		if g.Node != "" { // a peer of several nodes may well be meant for the others
 			p.noAddress(g)
 		}
-		return nil
+		return
 	}
 	if g.addr == own {
 		if g.Node != "" { // one of several nodes is meant for the others
-			p.problem(g.key(), "no session to peerIP %s: it is this node's own address", own)
+			p.problem(g.key, "no session to peerIP %s: it is this node's own address", own)
 		}
-		return nil
+		return
 	}
 	if g.addr.IsLoopback() && !own.IsLoopback() {
-		p.problem(g.key(), "peerIP %s is a loopback address: the session can only be one with a "+
+		p.problem(g.key, "peerIP %s is a loopback address: the session can only be one with a "+
 			"program on this host", g.addr)
 	}
 	session := p.session(own, g.addr, g.ASNumber)
@@ -57,12 +55,12 @@ func (p *peering) toAddress(g given) []Peer {
 	// confd does not ask which node an address belongs to: another reflector that is addressed so
 	// is a client, also one of this cluster.
 	session.Client = p.isClient(session, "")
-	return []Peer{p.apply(g, g.scope(), session)}
+	p.ask(p.apply(g, g.scope(), session))
 }
 
 // noAddress says that the node has no address of the family of peerIP.
 func (p *peering) noAddress(g given) {
-	p.problem(g.key(), "no session to %s: Node(%s) has no %s address", g.addr, p.node.Name,
+	p.problem(g.key, "no session to %s: Node(%s) has no %s address", g.addr, p.node.Name,
 		familyOf(g.addr))
 }
 
@@ -83,44 +81,36 @@ func Elsewhere(self string, s *calico.Snapshot) []calico.Problem {
 	return p.problems
 }
 
-// toNodes returns the sessions of g to the other nodes that are meant, in one family.
-func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node) bool) []Peer {
+// toNodes asks for the sessions of g to the other nodes that are meant, in one family.
+func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node) bool) {
 	own, ok := addressOf(p.node, f)
 	if !ok {
-		return nil
+		return
 	}
-	var found []int // a reflector of a large cluster has thousands of peers, which are large
-	for i, n := range p.nodes {
-		if addr, ok := addressOf(n, f); ok && addr != own && meant(n) {
-			found = append(found, i)
+	for _, n := range p.nodes {
+		addr, ok := addressOf(n, f)
+		if !ok || addr == own || !meant(n) {
+			continue
 		}
-	}
-	out := slices.Grow([]Peer(nil), len(found))
-	for _, i := range found {
-		n := p.nodes[i]
-		addr, _ := addressOf(n, f)
 		session := p.toNode(own, addr, n)
 		session.Client = p.isClient(session, n.RouteReflectorClusterID)
-		out = append(out, p.apply(g, scope, session))
+		p.ask(p.apply(g, scope, session))
 	}
-	return out
 }
 
-// reverse returns the other ends of peerings: where a BGPPeer makes other nodes peer with this one,
-// this one peers with them.
-func (p *peering) reverse(all []given) []Peer {
-	var out [][]Peer
+// reverse asks for the other ends of peerings: where a BGPPeer makes other nodes peer with this
+// one, this one peers with them.
+func (p *peering) reverse(all []given) {
 	for _, g := range all {
 		if g.ReversePeering == "Manual" || g.LocalWorkloadSelector != "" {
 			continue
 		}
 		for _, f := range families {
 			if p.isPeerOf(g, f) {
-				out = append(out, p.toNodes(g, f, ScopeNode, g.isFor))
+				p.toNodes(g, f, ScopeNode, g.isFor)
 			}
 		}
 	}
-	return slices.Concat(out...)
 }
 
 // isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the
@@ -152,11 +142,10 @@ func (p *peering) isClient(session Peer, cluster string) bool {
 	return own != "" && !session.External() && cluster != own
 }
 
-// workloads returns the sessions to workloads of this node: each waits for the workload, which
+// workloads asks for the sessions to workloads of this node: each waits for the workload, which
 // dials localWorkloadPeeringIPV4 or IPV6 of the BGPConfiguration. A stock node knows them from
 // files that Felix writes; here they are in the datastore.
-func (p *peering) workloads(all []given) []Peer {
-	var out []Peer
+func (p *peering) workloads(all []given) {
 	for _, g := range all {
 		if g.LocalWorkloadSelector == "" || !g.isFor(p.node) {
 			continue
@@ -164,16 +153,14 @@ func (p *peering) workloads(all []given) []Peer {
 		for _, id := range slices.Sorted(maps.Keys(p.s.WorkloadEndpoints)) {
 			w := p.s.WorkloadEndpoints[id]
 			if w.Node == p.node.Name && g.workloads.Matches(w.Labels) {
-				out = append(out, p.toWorkload(g, w)...)
+				p.toWorkload(g, w)
 			}
 		}
 	}
-	return out
 }
 
-// toWorkload returns the sessions to the first address of each family.
-func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) []Peer {
-	var out []Peer
+// toWorkload asks for the sessions to the first address of each family.
+func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) {
 	for _, f := range families {
 		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool {
 			return n.IsSingleIP() && familyOf(n.Addr()) == f
@@ -187,18 +174,17 @@ func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) []Peer {
 		session = p.apply(g, ScopeLocalWorkload, session)
 		session.Port, session.Passive = defaultPort, true
 		session.LocalAddress, session.Password = netip.Addr{}, nil
-		out = append(out, session)
+		p.ask(session)
 	}
-	return out
 }
 
 // apply gives a session what its BGPPeer says in every form and for both directions.
 func (p *peering) apply(g given, scope Scope, session Peer) Peer {
 	session.Scope = scope
-	session.Source = g.key()
+	session.Source = g.key
 	session.Password = g.Password
 	session.TTLSecurity = g.TTLSecurity
-	session.RestartTime = p.restartTime(g.key(), "maxRestartTime", g.MaxRestartTime)
+	session.RestartTime = p.restartTime(g.key, "maxRestartTime", g.MaxRestartTime)
 	session.KeepaliveTime = p.keepaliveTime(g)
 	session.Filters = g.Filters
 	session.NextHop = p.nextHopMode(g, session)
@@ -208,11 +194,11 @@ func (p *peering) apply(g given, scope Scope, session Peer) Peer {
 	case "None":
 		session.LocalAddress = netip.Addr{}
 	default:
-		p.problem(g.key(), "sourceAddress %q is neither UseNodeIP nor None: UseNodeIP is used",
+		p.problem(g.key, "sourceAddress %q is neither UseNodeIP nor None: UseNodeIP is used",
 			g.SourceAddress)
 	}
 	if r := g.ReversePeering; r != "" && r != "Auto" && r != "Manual" {
-		p.problem(g.key(), "reversePeering %q is neither Auto nor Manual: Auto is used", r)
+		p.problem(g.key, "reversePeering %q is neither Auto nor Manual: Auto is used", r)
 	}
 	return session
 }
@@ -231,7 +217,7 @@ func (p *peering) nextHopMode(g given, session Peer) NextHopMode {
 	case "Keep":
 		return NextHopKeep
 	default:
-		p.problem(g.key(), "nextHopMode %q is none of Auto, Self, Keep: Auto is used",
+		p.problem(g.key, "nextHopMode %q is none of Auto, Self, Keep: Auto is used",
 			g.NextHopMode)
 	}
 	return NextHopAuto
@@ -247,12 +233,12 @@ func (p *peering) gateway(g given, peer netip.Addr) netip.Addr {
 	a = a.Unmap()
 	switch {
 	case err != nil || !isRouter(a) || a.IsLoopback():
-		p.problem(g.key(),
+		p.problem(g.key,
 			"reachableBy %q is not the address of a gateway: the session runs without the route",
 			g.ReachableBy)
 		return netip.Addr{}
 	case g.PeerIP != "" && familyOf(a) != familyOf(peer):
-		p.problem(g.key(),
+		p.problem(g.key,
 			"reachableBy %s is of another family than peerIP %s: the session runs "+
 				"without the route", a, peer)
 		return netip.Addr{}
@@ -268,7 +254,7 @@ const maxAllowedLocalAS = 255
 func (p *peering) allowed(g given) int {
 	n := g.NumAllowedLocalASNumbers
 	if n < 0 || n > maxAllowedLocalAS {
-		p.problem(g.key(), "numAllowedLocalASNumbers %d is not in 0…%d: %d is used",
+		p.problem(g.key, "numAllowedLocalASNumbers %d is not in 0…%d: %d is used",
 			n, maxAllowedLocalAS, min(max(n, 0), maxAllowedLocalAS))
 	}
 	return min(max(n, 0), maxAllowedLocalAS)
@@ -298,7 +284,7 @@ const maxKeepaliveTime = 21845 * time.Second
 func (p *peering) keepaliveTime(g given) time.Duration {
 	d := g.KeepaliveTime.Round(time.Second)
 	if d < 0 || d > maxKeepaliveTime {
-		p.problem(g.key(), "keepaliveTime %s is not in 0…%s: a third of the hold time is used",
+		p.problem(g.key, "keepaliveTime %s is not in 0…%s: a third of the hold time is used",
 			d, maxKeepaliveTime)
 		return 0
 	}

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -19,12 +20,17 @@ const (
 )
 
 // Planner computes the peers of the nodes of one snapshot. What they have in common it computes
-// once.
+// once. One goroutine at a time may use it.
 type Planner struct {
 	s     *calico.Snapshot
 	nodes []calico.Node // all of them, by name
 	// node names by BGP address; the first by name of those that share one
 	byAddr map[netip.Addr]string
+
+	// used again for each node: a reflector of a large cluster has thousands of peers, which are
+	// large
+	asked []Peer
+	order []int
 }
 
 // NewPlanner returns the Planner of a snapshot, which may not change.
@@ -66,13 +72,25 @@ func Peers(self string, s *calico.Snapshot) ([]Peer, []calico.Problem) {
 
 // Peers is Peers of the Planner's snapshot.
 func (p *Planner) Peers(self string) ([]Peer, []calico.Problem) {
+	return p.AppendPeers(nil, self)
+}
+
+// AppendPeers appends what Peers returns.
+func (p *Planner) AppendPeers(to []Peer, self string) ([]Peer, []calico.Problem) {
 	one := p.of(self)
 	given := one.readBGPPeers()
-	// Of sessions of one scope the first in this list wins.
-	peers := one.settle(slices.Concat(one.forward(given, ScopeGlobal), one.workloads(given),
-		one.mesh(), one.forward(given, ScopeNode), one.reverse(given)))
-	return peers, sortProblems(one.problems)
+	one.asked = one.asked[:0]
+	// Of sessions of one scope the first wins, in this order.
+	one.forward(given, ScopeGlobal)
+	one.workloads(given)
+	one.mesh()
+	one.forward(given, ScopeNode)
+	one.reverse(given)
+	return one.settle(to), sortProblems(one.problems)
 }
+
+// ask asks for a session.
+func (p *peering) ask(session Peer) { p.asked = append(p.asked, session) }
 
 func (p *peering) problem(key, format string, args ...any) {
 	p.problems = append(p.problems, calico.Problem{
@@ -80,17 +98,16 @@ func (p *peering) problem(key, format string, args ...any) {
 	})
 }
 
-// mesh returns the node-to-node mesh. Route reflectors stay out of it on both sides; whom they peer
-// with stands in BGPPeers.
-func (p *peering) mesh() []Peer {
+// mesh asks for the node-to-node mesh. Route reflectors stay out of it on both sides; whom they
+// peer with stands in BGPPeers.
+func (p *peering) mesh() {
 	conf := p.s.BGPConfigurations["default"]
 	if conf.NodeToNodeMeshEnabled != nil && !*conf.NodeToNodeMeshEnabled ||
 		p.node.RouteReflectorClusterID != "" {
-		return nil
+		return
 	}
 	restart := p.restartTime("BGPConfiguration(default)", "nodeMeshMaxRestartTime",
 		conf.NodeMeshMaxRestartTime)
-	var all []Peer
 	for _, f := range families {
 		own, ok := addressOf(p.node, f)
 		if !ok {
@@ -111,10 +128,9 @@ func (p *peering) mesh() []Peer {
 			session.Source = nodeKey(n.Name)
 			session.Password = conf.NodeMeshPassword
 			session.RestartTime = restart
-			all = append(all, session)
+			p.ask(session)
 		}
 	}
-	return all
 }
 
 // session returns what every session from own to addr has.
@@ -144,20 +160,24 @@ func (p *peering) toNode(own, addr netip.Addr, n calico.Node) Peer {
 // a comparison of text, "10.0.0.9" being greater than "10.0.0.10", because confd compares text: two
 // ends that both wait never meet, and a second inbound connection flaps BIRD. In BGPPeer sessions
 // BIRD may dial as well; then the collision is resolved as usual (RFC 4271 §6.8).
-func dials(own, addr netip.Addr) bool { return own.String() > addr.String() }
+func dials(own, addr netip.Addr) bool {
+	var a, b [64]byte // without a zone it has at most 39
+	return bytes.Compare(own.AppendTo(a[:0]), addr.AppendTo(b[:0])) > 0
+}
 
-// settle picks one session for each port of an address, as BIRD has one protocol for each that can
-// start; one session for an address where the peer dials, since then ports say nothing.
-func (p *peering) settle(all []Peer) []Peer {
-	order := make([]int, len(all)) // by address; rivals stay in their order
+// settle appends one session for each port of an address, as BIRD has one protocol for each that
+// can start; one session for an address where the peer dials, since then ports say nothing.
+func (p *peering) settle(peers []Peer) []Peer {
+	all, order := p.asked, p.order[:0] // by address; rivals stay in their order
 	for i := range all {
 		all[i].Multihop = all[i].External() && all[i].TTLSecurity == 0
-		order[i] = i
+		order = append(order, i)
 	}
+	p.order = order
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(all[a].Address.Compare(all[b].Address), cmp.Compare(a, b))
 	})
-	peers := slices.Grow([]Peer(nil), len(all))
+	peers = slices.Grow(peers, len(all))
 	for len(order) > 0 {
 		rivals := order[:1]
 		for len(rivals) < len(order) && all[order[len(rivals)]].Address == all[order[0]].Address {

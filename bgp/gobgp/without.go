@@ -16,8 +16,7 @@ import (
 )
 
 // Without says, by family, what would change for the routes of other Calico nodes if only the paths
-// stayed that keeps names. It looks at all paths that were accepted and changes none. keeps is
-// called in GoBGP's goroutine.
+// stayed that keeps names. It looks at all paths that were accepted and changes none.
 func (s *Speaker) Without(ctx context.Context, keeps reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	s.mu.Lock()
@@ -44,7 +43,7 @@ func (s *Speaker) Without(ctx context.Context, keeps reflector.Keeps) (
 func compare(ctx context.Context, srv *server.BgpServer, nodes map[bgp.PeerID]bool,
 	keeps reflector.Keeps) (both [2]reflector.Change) {
 	for i, address := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		c := comparison{nodes: nodes, keeps: keeps}
+		c := comparison{nodes: nodes, keeps: keeps, kept: map[bgp.PeerID]bool{}}
 		family := apiutil.ToRouteFamily(familyOf(address))
 		srv.KnownPaths(family, func(nlri packet.AddrPrefixInterface, all []server.KnownPath) bool {
 			c.add(nlri, all)
@@ -62,7 +61,9 @@ type comparison struct {
 	change reflector.Change
 	single netip.Prefix // the first that would have one copy
 
-	now, then []known // of one prefix, to be used again
+	// of one prefix, to be used again
+	now, then []known
+	kept      map[bgp.PeerID]bool // peers with a path that stays
 }
 
 // known is a path that can be used.
@@ -81,8 +82,9 @@ func (c *comparison) add(nlri packet.AddrPrefixInterface, all []server.KnownPath
 	if err != nil {
 		return
 	}
-	ofNode, peers := false, 0
+	ofNode := false
 	c.now, c.then = c.now[:0], c.then[:0]
+	clear(c.kept)
 	for _, k := range all {
 		w := k.Watched()
 		if !w.Peer.IsValid() {
@@ -98,11 +100,10 @@ func (c *comparison) add(nlri packet.AddrPrefixInterface, all []server.KnownPath
 		if path.Stale || !c.keeps(path.Peer, k.Originator(), path.NextHop) {
 			continue
 		}
-		if !slices.ContainsFunc(c.then, func(o known) bool { return o.Peer == path.Peer }) {
-			peers++ // with ADD-PATH it may have sent several
-		}
 		c.then = append(c.then, known{k, path})
+		c.kept[path.Peer] = true // with ADD-PATH it may have sent several
 	}
+	peers := len(c.kept)
 	now, then := nextHops(c.now), nextHops(c.then)
 	switch {
 	case !ofNode || len(now) == 0:

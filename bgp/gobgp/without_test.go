@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,18 +234,80 @@ func TestWithoutCountsCopiesThatCanBeUsed(t *testing.T) {
 		Examples: []string{"10.1.0.0/26, of which there is one copy"}})
 }
 
-// A question must not be in GoBGP's way. The test prints how long an answer takes, and the longest
-// wait of others for GoBGP meanwhile and without a question; ROUTES=25000 has 100 000 paths.
-func TestWithoutSpeed(t *testing.T) {
-	routes := 500
-	if text := os.Getenv("ROUTES"); text != "" {
-		var err error
-		if routes, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+// Paths are looked at outside GoBGP's goroutine, while they change, their peers come and go, and
+// graceful restart marks them. What does not change is always found. The race detector looks on.
+func TestWithoutWhilePathsChange(t *testing.T) {
+	const steady = 50
+	l := newLab(t)
+	n, fars := nodesAround(t, l, 3)
+	for i := range steady {
+		fars[0].announce(fmt.Sprintf("10.1.%d.0/26", i), "192.0.2.1")
 	}
-	n, fars := nodesAround(t, newLabAlone(t), 4)
-	for _, f := range fars[:4] {
+	eventually(t, "what does not change", steady, n.size)
+	stop, changing := make(chan struct{}), sync.WaitGroup{}
+	changing.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			prefix := fmt.Sprintf("10.2.%d.0/26", i%steady)
+			fars[1].announce(prefix, fmt.Sprintf("192.0.2.%d", 1+i%7))
+			fars[1].announce(fmt.Sprintf("10.1.%d.0/26", i%steady), "192.0.2.1")
+			if i%3 == 0 {
+				fars[1].withdraw(prefix)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	var asked atomic.Int32
+	changing.Go(func() {
+		for ; ; asked.Add(1) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			c, _, err := n.Without(t.Context(), leaving([]bgp.PeerID{n.plan.Peers[1].ID()}, nil))
+			if err != nil || c.Prefixes < steady || c.FewestCopies < 1 {
+				t.Errorf("%+v, %v", c, err)
+			}
+		}
+	})
+	var nlri []*packet.IPAddrPrefix
+	for i := range 700 {
+		nlri = append(nlri, ipv4(0, fmt.Sprintf("10.3.%d.%d/32", i>>8, i&255)))
+	}
+	fars[2].send(packet.NewBGPUpdateMessage(nil, pathAttributes("192.0.2.1", 100), nlri))
+	peer := n.plan.Peers[2].Address.String()
+	eventually(t, "paths of "+peer, len(nlri), func() int { return n.farState(peer).Accepted })
+	fars[2].close() // its paths become stale
+	eventually(t, "a session that is down", false, func() bool {
+		return n.farState(peer).Established
+	})
+	before := asked.Load()
+	eventually(t, "answers after that", true, func() bool { return asked.Load() > before+20 })
+	close(stop)
+	changing.Wait()
+}
+
+// A question must not be in GoBGP's way. The test prints how long an answer takes, and the longest
+// wait of others for GoBGP meanwhile and without a question. PEERS=100 ROUTES=4900 is the client of
+// a hundred reflectors among 5000 nodes.
+func TestWithoutSpeed(t *testing.T) {
+	number := func(variable string, n int) int {
+		if text := os.Getenv(variable); text != "" {
+			var err error
+			if n, err = strconv.Atoi(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	peers, routes := number("PEERS", 4), number("ROUTES", 500)
+	n, fars := nodesAround(t, newLabAlone(t), peers)
+	for _, f := range fars[:peers] {
 		for i := 0; i < routes; i += 700 {
 			var nlri []*packet.IPAddrPrefix
 			for k := i; k < min(i+700, routes); k++ {
@@ -252,29 +316,32 @@ func TestWithoutSpeed(t *testing.T) {
 			f.send(packet.NewBGPUpdateMessage(nil, pathAttributes("192.0.2.1", 100), nlri))
 		}
 	}
-	for _, p := range n.plan.Peers[:4] {
+	for _, p := range n.plan.Peers[:peers] {
 		within(t, "paths of "+p.ID().String(), routes, func() int {
 			return n.farState(p.Address.String()).Accepted
 		})
 	}
-	var took time.Duration
-	var change reflector.Change
-	asked := longestWait(t, n, func() {
-		start := time.Now()
-		var err error
-		change, _, err = n.Without(t.Context(),
-			leaving([]bgp.PeerID{n.plan.Peers[0].ID()}, nil))
-		if err != nil {
-			t.Fatal(err)
+	for range 3 {
+		var took time.Duration
+		var change reflector.Change
+		asked := longestWait(t, n, func() {
+			start := time.Now()
+			var err error
+			change, _, err = n.Without(t.Context(),
+				leaving([]bgp.PeerID{n.plan.Peers[0].ID()}, nil))
+			if err != nil {
+				t.Error(err)
+			}
+			took = time.Since(start)
+		})
+		if change.Prefixes != routes || change.FewestCopies != peers-1 ||
+			change.Missing+change.Changed > 0 {
+			t.Errorf("answer %+v", change)
 		}
-		took = time.Since(start)
-	})
-	if change.Prefixes != routes || change.FewestCopies != 3 || change.Missing+change.Changed > 0 {
-		t.Errorf("answer %+v", change)
+		quiet := longestWait(t, n, func() { time.Sleep(took) })
+		t.Logf("%d paths: the answer takes %s; others wait for GoBGP for at most %s, without a "+
+			"question %s", peers*routes, took, asked, quiet)
 	}
-	quiet := longestWait(t, n, func() { time.Sleep(took) })
-	t.Logf("%d paths: the answer takes %s; others wait for GoBGP for at most %s, without a "+
-		"question %s", 4*routes, took, asked, quiet)
 }
 
 // longestWait is the longest that a small request to GoBGP takes while do runs.

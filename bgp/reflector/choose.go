@@ -41,8 +41,10 @@ type candidate struct {
 	idle       bool // its agent forwards nothing
 	bird       bool
 	unfit      string // why it cannot be a reflector
-	movable    bool   // it is unfit by Kubernetes alone: it stays until another can take the role
-	reason     string // why it is chosen; empty: it is not
+	// What a reflector stays by, although it is unfit, until another node can take its role: it is
+	// unfit by Kubernetes alone; it works, but is not wanted; it works, and its agent drains.
+	movable, works, drains bool
+	reason                 string // why it is chosen; empty: it is not
 }
 
 // Choose says which nodes shall be reflectors. Present ones stay; the others are the oldest of the
@@ -89,7 +91,11 @@ func choose(w *World, r rules, dead map[string]bool) Choice {
 	}
 	for s.chosen < s.target && s.pickInEmptiestZone() {
 	}
-	for s.chosen < max(s.target, r.Min) && s.keepOne() {
+	s.keep(max(s.target, r.Min), func(c *candidate) bool { return c.movable })
+	if !w.meshIsOn() {
+		few := min(fewReflectors, r.count(len(all), s.current))
+		s.keep(few, func(c *candidate) bool { return c.works && !c.drains })
+		s.keep(few, func(c *candidate) bool { return c.works })
 	}
 	return s.result(w, r)
 }
@@ -98,11 +104,14 @@ func (w *World) candidate(name string, r rules, dead map[string]bool) *candidate
 	m := w.metadata[nodeKey(name)]
 	created, _ := time.Parse(time.RFC3339, m.Created)
 	current := w.isReflector(name)
+	mayNot := w.bird(name) && r.Topology != Single
 	return &candidate{
 		name: name, zone: w.snapshot.Nodes[name].Labels[r.ZoneLabel], created: created,
 		current: current, foreign: current && !w.isOurs(name) && !dead[name],
 		idle: w.idle(name), bird: w.bird(name), unfit: w.unfit(name, r, dead),
 		movable: current && w.unfitHere(name, r, dead) == "",
+		works:   current && !dead[name] && !mayNot,
+		drains:  w.known(name) && w.Agents[name].Status.Draining,
 	}
 }
 
@@ -168,6 +177,9 @@ func (s *selection) choose(c *candidate, z *zone, reason string) {
 	s.chosen++
 }
 
+// fewReflectors is how many do not give the role up before others have it, with the mesh off.
+const fewReflectors = 2
+
 // dropOne takes the role from the youngest reflector of the zone with the most. A person's stays;
 // agents without workloads go last, as one may be needed beside BIRD.
 func (s *selection) dropOne() bool {
@@ -209,16 +221,17 @@ func (s *selection) pick(reason string, meant func(*candidate) bool) {
 	}
 }
 
-// keepOne keeps the oldest reflector that Kubernetes alone speaks against. What Kubernetes says
-// moves roles; it ends none, however many Nodes it has cordoned or lost.
-func (s *selection) keepOne() bool {
+const keptText = "no other node can take its role"
+
+// keep keeps the oldest reflectors that are meant until so many are chosen. What Kubernetes says
+// moves roles; it ends none, however many Nodes it has cordoned or lost. What persons say ends
+// some, but not the last two: without the mesh, nodes would lose their routes when one dies.
+func (s *selection) keep(many int, meant func(*candidate) bool) {
 	for _, c := range s.all {
-		if c.movable && c.reason == "" {
-			s.choose(c, s.zones[c.zone], "no other node can take its role: "+c.unfit)
-			return true
+		if s.chosen < many && c.reason == "" && meant(c) {
+			s.choose(c, s.zones[c.zone], keptText+": "+c.unfit)
 		}
 	}
-	return false
 }
 
 // pickInEmptiestZone chooses the oldest node of the zone with the fewest reflectors; of several

@@ -549,3 +549,64 @@ func TestChooseBIRD(t *testing.T) {
 		t.Errorf("four: %v", names(c))
 	}
 }
+
+// TestRolesNeverEnd: whatever persons cordon, drain, leave out of the pool or avoid, reflectors do
+// not become fewer than two on the way, where there were two, or a node can be one.
+func TestRolesNeverEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := drawNodes(t, 2)
+		config := Config{Pool: "!has(out)", Avoid: avoiding.Avoid}
+		w := worldOf(objectsOf(nodes), nil)
+		g := Goal{Mode: Reflectors, Config: config, Since: start}
+		take := func(check func(*World)) {
+			for {
+				d := Next(w, g)
+				if d.Step == nil {
+					return
+				}
+				w, g = w.after(d.Step.Writes), d.Step.Goal
+				check(w)
+			}
+		}
+		w.preview = true
+		take(func(*World) {})
+		before := len(w.reflectors())
+		var fit []string
+		for _, n := range w.names {
+			o := w.objects[nodeKey(n)]
+			e := edit{value: o.Value}
+			switch rapid.SampledFrom([]string{"", "cordon", "drain", "pool"}).Draw(t, n) {
+			case "cordon":
+				e.set("disk", "metadata", "annotations", cordonNote)
+			case "drain":
+				a := w.Agents[n]
+				a.Status.Draining = true
+				w.Agents[n] = a
+			case "pool":
+				e.set("here", "metadata", "labels", "out")
+			default:
+				if w.snapshot.Nodes[n].Labels["dedicated"] == "" {
+					fit = append(fit, n)
+				}
+				continue
+			}
+			w.objects[o.Key] = Object{o.Key, e.value, 1}
+		}
+		w = w.after(nil)
+		least := min(2, before)
+		take(func(w *World) {
+			if n := len(w.reflectors()); n < least {
+				t.Fatalf("%d of %d reflectors are left", n, before)
+			}
+		})
+		left, least := w.reflectors(), min(3, len(fit))
+		for _, n := range left {
+			if slices.Contains(fit, n) {
+				least--
+			}
+		}
+		if !w.meshIsOn() && least > 0 {
+			t.Fatalf("reflectors are %v, fit are %v", left, fit)
+		}
+	})
+}

@@ -250,6 +250,9 @@ func TestEveryOrder(t *testing.T) {
 				if found.wrong != "" {
 					t.Error(found.wrong)
 				}
+				if found.ends["mesh"] == 0 {
+					t.Error("it does not come back to the mesh")
+				}
 				t.Logf("%d states of at most %d, %d versions of etcd, ends: %v", found.states,
 					mostStates, len(m.versions), found.ends)
 			})
@@ -257,7 +260,8 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
-// TestGates: without each gate some order of events breaks what holds with it.
+// TestGates: without each gate some order of events breaks what holds with it; so does a reflector
+// that changes next hops.
 func TestGates(t *testing.T) {
 	for _, tc := range []struct {
 		gate, fault string
@@ -275,6 +279,8 @@ func TestGates(t *testing.T) {
 		{"bird routes", "", 2, withBIRD, "has no route to"},
 		{"bird routes, as a reflector", "", 2, withBIRD, "has no route to"},
 		{"bird applied, as a reflector", "", 2, withBIRD, "has no route to"},
+		{"next hop", "", 2, nil, "by another next hop"},
+		{"next hop", "", 2, withBIRD, "by another next hop"},
 		{"goal", "abort", 2, nil, "a step was taken for a goal that is another one now"},
 		{"revisions", "annotate", 2, nil, "what a person wrote is lost"},
 	} {

@@ -57,6 +57,7 @@ type supposed struct {
 	nodes         map[netip.Addr]string
 	sessions      map[string][]session // of reflectors, by node, after
 	passes        map[passing]map[string]bool
+	peers         []bgp.Peer // of one node, used again
 }
 
 // session is one with a Calico node, as far as it matters for what a reflector passes on: a hundred
@@ -142,7 +143,7 @@ func (s *supposed) passedOn(self string, reflector bgp.Peer) map[string]bool {
 	if ok {
 		return all
 	}
-	all = map[string]bool{}
+	all = make(map[string]bool, len(sessions))
 	for _, p := range sessions {
 		if p.v4 != key.v4 {
 			continue
@@ -171,9 +172,9 @@ func (s *supposed) sessionsOf(node string) []session {
 	if ok {
 		return all
 	}
-	peers, _ := s.later.Peers(node)
-	all = make([]session, 0, len(peers))
-	for _, p := range peers {
+	s.peers, _ = s.later.AppendPeers(s.peers[:0], node)
+	all = make([]session, 0, len(s.peers))
+	for _, p := range s.peers {
 		if p.CalicoNode != "" {
 			all = append(all, session{p.CalicoNode, p.Served(), p.Reflector, p.Address.Is4()})
 		}

@@ -17,7 +17,7 @@ import (
 
 // The model: etcd, nodes that see each range of its keys late, sessions, routes and controllers.
 // Next, bgp.Peers and the reflection rule are the real ones. Each event changes one thing, and
-// after each every node must have the prefix of every other.
+// after each every node must have the prefix of every other, by no next hop but that other.
 
 // A range of keys; a node sees the writes of one in order, and of two in any.
 const (
@@ -265,7 +265,9 @@ type state struct {
 	direct []set // by node: whose prefix it has from that node itself
 	passed []set // which prefixes a node has from a reflector, see at; nil: none
 	// again has those that this reflector had from another one, with another cluster ID
-	again  []set
+	again []set
+	// turned has those of both whose next hop is another node than theirs; nil: none has one
+	turned []set
 	step   [2]pending
 	faults int // still to come
 	dead   int // the node that has died; -1: none
@@ -330,7 +332,7 @@ func (s *state) clone() *state {
 	c := *s
 	c.seen, c.up = slices.Clone(s.seen), slices.Clone(s.up)
 	c.direct, c.passed = slices.Clone(s.direct), slices.Clone(s.passed)
-	c.again = slices.Clone(s.again)
+	c.again, c.turned = slices.Clone(s.again), slices.Clone(s.turned)
 	c.touched = nil
 	return &c
 }
@@ -343,7 +345,7 @@ func (s *state) key(b []byte) [2]uint64 {
 			b = binary.AppendUvarint(b, uint64(v.id))
 		}
 	}
-	for _, sets := range [][]set{s.up, s.direct, s.passed, s.again} {
+	for _, sets := range [][]set{s.up, s.direct, s.passed, s.again, s.turned} {
 		for _, x := range sets {
 			b = append(b, byte(len(x)))
 			for _, w := range x {
@@ -384,7 +386,7 @@ func (s *state) end(a, b int) {
 	for range 2 {
 		s.up[a] = s.up[a].without(b)
 		s.direct[a] = s.direct[a].without(b)
-		s.passed[s.at(a, b)], s.again[s.at(a, b)] = nil, nil
+		s.take(s.at(a, b), sent{})
 		s.touched = append(s.touched, a)
 		a, b = b, a
 	}
@@ -429,13 +431,45 @@ func (m *model) connect(s *state, a, b int) bool {
 	return true
 }
 
-// exported is what a node passes on to another of what others sent it, and of what reflectors with
-// another cluster ID passed on to it; those with its own it does not reflect again (RFC 4456 §8).
-func (m *model) exported(s *state, from, to int) (once, again set) {
+// sent is what a reflector has passed on: what others sent it, what reflectors with another cluster
+// ID passed on to it, and what of both has another next hop than the node that it is of.
+type sent struct{ once, again, turned set }
+
+// has is what came at a place in passed, take replaces it.
+func (s *state) has(at int) sent {
+	return sent{s.passed[at], s.again[at], s.turnedAt(at)}
+}
+
+func (s *state) take(at int, x sent) {
+	s.passed[at], s.again[at] = x.once, x.again
+	if x.turned != nil && s.turned == nil {
+		s.turned = make([]set, len(s.passed))
+	}
+	if s.turned != nil {
+		s.turned[at] = x.turned
+	}
+}
+
+func (s *state) turnedAt(at int) set {
+	if s.turned == nil {
+		return nil
+	}
+	return s.turned[at]
+}
+
+func (x sent) equal(o sent) bool {
+	return x.once.equal(o.once) && x.again.equal(o.again) && x.turned.equal(o.turned)
+}
+
+// exported is what a node passes on to another. What reflectors with its own cluster ID passed on
+// to it, it does not reflect again (RFC 4456 §8). Next hops it leaves alone, unless its peer has a
+// nextHopMode.
+func (m *model) exported(s *state, from, to int) (out sent) {
 	p := m.planOf(s, from)
 	if !p.policies.Reflects {
-		return nil, nil
+		return out
 	}
+	self := p.peers[to].NextHop == bgp.NextHopSelf || m.lie == "next hop"
 	add := func(to *set, owner int) {
 		if *to == nil {
 			*to = newSet(len(s.up))
@@ -445,23 +479,30 @@ func (m *model) exported(s *state, from, to int) (once, again set) {
 	for owner := range s.up {
 		if owner != to && s.direct[from].has(owner) &&
 			!p.policies.Forbids(p.peers[owner], p.peers[to]) {
-			add(&once, owner)
+			add(&out.once, owner)
+			if self {
+				add(&out.turned, owner)
+			}
 		}
 	}
 	own := p.snapshot.Nodes[m.names[from]].RouteReflectorClusterID
 	for b, peer := range p.peers {
-		passed := s.passed[s.at(from, b)]
+		at := s.at(from, b)
+		passed := s.passed[at]
 		if passed == nil || peer == nil || p.policies.Forbids(peer, p.peers[to]) ||
 			p.snapshot.Nodes[m.names[b]].RouteReflectorClusterID == own {
 			continue
 		}
 		for owner := range s.up {
-			if owner != to && passed.has(owner) && !once.has(owner) {
-				add(&again, owner)
+			if owner != to && passed.has(owner) && !out.once.has(owner) {
+				add(&out.again, owner)
+				if self || s.turnedAt(at).has(owner) {
+					add(&out.turned, owner)
+				}
 			}
 		}
 	}
-	return once, again
+	return out
 }
 
 // deliver has all that a node would send reach the other end.
@@ -469,16 +510,14 @@ func (m *model) deliver(s *state, from, to int) bool {
 	if !s.up[from].has(to) || m.planOf(s, from).peers[to] == nil {
 		return false
 	}
-	once, again := m.exported(s, from, to)
-	at := s.at(to, from)
-	if s.direct[to].has(from) == m.prefix(from) && s.passed[at].equal(once) &&
-		s.again[at].equal(again) {
+	x, at := m.exported(s, from, to), s.at(to, from)
+	if s.direct[to].has(from) == m.prefix(from) && s.has(at).equal(x) {
 		return false
 	}
 	if m.prefix(from) {
 		s.direct[to] = s.direct[to].with(from)
 	}
-	s.passed[at], s.again[at] = once, again
+	s.take(at, x)
 	s.touched = append(s.touched, to)
 	return true
 }
@@ -504,11 +543,36 @@ func (m *model) missing(s *state, node int) int {
 	return -1
 }
 
+// misled finds a path that a node forwards by, or may, as it is as good as the others, and that
+// leads to another node than the one whose prefix it is of; nobody: there is none.
+func (m *model) misled(s *state, node int) (prefix, by int) {
+	if node == s.dead || m.dataplanes[node] == "none" {
+		return nobody, nobody
+	}
+	for b := range s.up {
+		for p := range s.up {
+			if p != s.dead && s.turnedAt(s.at(node, b)).has(p) {
+				return p, b
+			}
+		}
+	}
+	return nobody, nobody
+}
+
+const nobody = -1
+
 // wrong says which property does not hold; "": all do.
 func (m *model) wrong(s *state) string {
 	for _, n := range s.touched {
 		if p := m.missing(s, n); p >= 0 {
 			return fmt.Sprintf("%s has no route to %s", m.names[n], m.names[p])
+		}
+		if s.turned == nil {
+			continue
+		}
+		if p, by := m.misled(s, n); p != nobody {
+			return fmt.Sprintf("%s has a route to %s by another next hop, of %s", m.names[n],
+				m.names[p], m.names[by])
 		}
 	}
 	s.touched = nil

@@ -48,8 +48,12 @@ func (m *model) birdRoutes(s *state, n int) []calico.NodeStatusRoute {
 			if p == nil || owner == n || !sent {
 				continue
 			}
+			gateway := m.addressOf(owner)
+			if s.turnedAt(at).has(owner) {
+				gateway = m.addressOf(b)
+			}
 			all = append(all, calico.NodeStatusRoute{
-				Prefix: prefixOf(owner), Gateway: m.addressOf(owner).String(), Interface: "eth0",
+				Prefix: prefixOf(owner), Gateway: gateway.String(), Interface: "eth0",
 				Peer: p.Address, FIB: first,
 			})
 			first = false
@@ -82,6 +86,7 @@ func (m *model) birdKey(b []byte, s *state, n int) []byte {
 	for other := range m.names {
 		for _, x := range []set{
 			s.up[n], s.direct[n], s.passed[s.at(n, other)], s.again[s.at(n, other)],
+			s.turnedAt(s.at(n, other)),
 		} {
 			b = append(b, byte(len(x)))
 			for _, w := range x {

@@ -25,7 +25,7 @@ func (m *model) answer(s *state, node int, q Question) Answer {
 	var relays []int // which pass on what they have
 	for b := range s.up {
 		at := s.at(node, b)
-		if (s.passed[at] != nil || s.again[at] != nil) && kept[b].reflected != nil {
+		if s.passed[at] != nil || s.again[at] != nil {
 			relays = append(relays, b)
 		}
 	}
@@ -33,14 +33,24 @@ func (m *model) answer(s *state, node int, q Question) Answer {
 		if p == node || p == s.dead || !m.prefix(p) {
 			continue
 		}
-		copies := 0
-		if s.direct[node].has(p) && !kept[p].ended {
-			copies++
+		copies, before, after := 0, nextHops{}, nextHops{}
+		if s.direct[node].has(p) {
+			before.owner = true
+			if !kept[p].ended {
+				copies++
+				after.owner = true
+			}
 		}
 		for _, b := range relays {
 			at := s.at(node, b)
-			if kept[b].reflected.has(p) && (s.passed[at].has(p) || s.again[at].has(p)) {
+			if !s.passed[at].has(p) && !s.again[at].has(p) {
+				continue
+			}
+			turned := s.turnedAt(at).has(p)
+			before.add(turned)
+			if kept[b].reflected.has(p) {
 				copies++
+				after.add(turned)
 			}
 		}
 		if copies == 0 {
@@ -48,12 +58,22 @@ func (m *model) answer(s *state, node int, q Question) Answer {
 			a.IPv4.Examples = []string{m.names[p]}
 			continue
 		}
+		if before != after {
+			a.IPv4.Changed++
+		}
 		a.IPv4.Prefixes++
 		if m.lie != "copies" {
 			a.IPv4.FewestCopies = min(a.IPv4.FewestCopies, copies)
 		}
 	}
 	return a
+}
+
+// nextHops are those of a prefix: the node that it is of, another one, or both.
+type nextHops struct{ owner, other bool }
+
+func (n *nextHops) add(turned bool) {
+	n.owner, n.other = n.owner || !turned, n.other || turned
 }
 
 // peerKept says what a node keeps of a peer's paths.
@@ -149,7 +169,8 @@ func (m *model) decide(s *state, late bool) Decision {
 				a := m.answer(s, n, q)
 				a.Digest = base.digest(m.names[n]) // the gate before asks for it
 				answers[n] = append(answers[n], a, a)
-				known = append(known, byte(a.IPv4.Missing), byte(a.IPv4.FewestCopies))
+				known = append(known, byte(a.IPv4.Missing), byte(a.IPv4.Changed),
+					byte(a.IPv4.FewestCopies))
 			}
 		}
 	}

@@ -132,6 +132,16 @@ func TestNext(t *testing.T) {
 			ours(&n[i], i+1)
 		}
 	}
+	cordoned := func(n []testNode) { // a, b and c have the role, and no node shall have it
+		all(n)
+		for i := range n {
+			if n[i].annotations == nil {
+				n[i].annotations = map[string]string{}
+			}
+			n[i].annotations[cordonNote] = "disk"
+		}
+	}
+	steady := Goal{Mode: Reflectors} // it was reached
 	replaced := func(n []testNode) { // b by d
 		all(n)
 		ours(&n[3], 4)
@@ -408,6 +418,40 @@ func TestNext(t *testing.T) {
 				a.Status.Digest = "old"
 				w.Agents["c"] = a
 			}, "wait: the last change is not applied at c"},
+		{"of three that are cordoned one goes", steady, cordoned, []Object{peer, offByUs},
+			both(saying(Question{Cover: "b"}, 1, "", 0),
+				saying(Question{Leave: "c", Label: label}, 2, "", 0)),
+			"step: Node(c) stops being a reflector: it is cordoned: disk"},
+		{"and two stay", steady, func(n []testNode) {
+			cordoned(n)
+			n[2].clusterID, n[2].labels = "", nil
+			delete(n[2].annotations, roleNote)
+		}, []Object{peer, offByUs}, nil, "done: reflectors a, b"},
+		{"until another node can have the role", steady, func(n []testNode) {
+			cordoned(n)
+			delete(n[3].annotations, cordonNote)
+		}, []Object{peer, offByUs}, both(saying(Question{Cover: "a"}, 1, "", 0),
+			saying(Question{Leave: "c", Label: label}, 2, "", 0)),
+			"step: make Node(d) a reflector: replaces a in its zone"},
+		{"one that drains goes before one that is cordoned", steady, cordoned,
+			[]Object{peer, offByUs}, func(w *World) {
+				a := w.Agents["a"]
+				a.Status.Draining = true
+				w.Agents["a"] = a
+				saying(Question{Cover: "c"}, 1, "", 0)(w)
+				saying(Question{Leave: "a", Label: label}, 2, "", 0)(w)
+			}, "step: Node(a) stops being a reflector: it is cordoned: disk"},
+		{"the last one stays", steady, func(n []testNode) {
+			cordoned(n)
+			ours(&n[0], 1)
+			for i := range n[1:3] {
+				n[i+1].clusterID, n[i+1].labels = "", nil
+				delete(n[i+1].annotations, roleNote)
+			}
+			n[0].annotations[cordonNote] = "disk"
+		}, []Object{peer, offByUs}, nil, "done: reflectors a"},
+		{"with the mesh on, no migration ends with nodes that are cordoned", toReflectors, cordoned,
+			[]Object{peer}, nil, "person: no node can be a reflector"},
 		{"without the mesh the newest that covers too little goes", late, all,
 			[]Object{peer, offByUs}, func(w *World) { say(w, Question{Leave: "c", Label: label}) },
 			"step: Node(c) stops being a reflector: it did not cover all nodes within 10m0s"},

@@ -57,11 +57,16 @@ func NewOverview(w *World, c Config) (Overview, error) {
 		o.Problems = append(o.Problems, misgrouped[n])
 	}
 	roles, dead := map[string]*Role{}, w.deadNodes(r)
+	choice := choose(w, r, dead)
 	for _, n := range w.reflectors() {
-		roles[n] = &Role{
+		role := &Role{
 			Node: n, Zone: w.snapshot.Nodes[n].Labels[r.ZoneLabel], Person: !w.isOurs(n),
 			Unfit: w.unfit(n, r, dead),
 		}
+		if role.Unfit != "" && !role.Person && choice.Has(n) {
+			role.Unfit += "; " + keptText
+		}
+		roles[n] = role
 	}
 	for _, n := range seen {
 		for _, s := range w.reflectorSessions(n) {

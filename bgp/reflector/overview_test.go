@@ -72,3 +72,26 @@ func TestOverviewOfManyReflectors(t *testing.T) {
 		}
 	}
 }
+
+// A reflector that is cordoned, and stays as no other node can take the role, is named with both.
+func TestOverviewNamesWhoStays(t *testing.T) {
+	var nodes []testNode
+	for i := range 3 {
+		n := numbered(i)
+		n.clusterID = "224.0.0.1"
+		n.labels = map[string]string{"vpp-route-agent/route-reflector": "true"}
+		n.annotations = map[string]string{roleNote: fmt.Sprint(i + 1), cordonNote: "disk"}
+		nodes = append(nodes, n)
+	}
+	w := worldOf(append(objectsOf(nodes), configuration(`{"nodeToNodeMeshEnabled":false}`)), nil)
+	o, err := NewOverview(w, Config{})
+	if err != nil || len(o.Reflectors) != 3 {
+		t.Fatalf("%v, %v", err, o.Reflectors)
+	}
+	const stays = "it is cordoned: disk; no other node can take its role"
+	for i, want := range []string{stays, stays, "it is cordoned: disk"} {
+		if got := o.Reflectors[i].Unfit; got != want {
+			t.Errorf("%s: %q, want %q", o.Reflectors[i].Node, got, want)
+		}
+	}
+}

@@ -69,6 +69,7 @@ type config struct {
 	uplinkTTL          time.Duration
 	publishStatus      bool
 	nextHops           []netip.Addr
+	servicesVia        agent.ServicesVia
 	dataplane          string
 	vppSocket          string
 	vppStatsSocket     string
@@ -427,7 +428,7 @@ func (c config) needs() calico.Needs {
 // agent are the settings that the agent takes while it runs.
 func (c config) agent() agent.Settings {
 	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral,
-		WithdrawWithoutDataplane: c.withdraw}
+		WithdrawWithoutDataplane: c.withdraw, ServicesVia: c.servicesVia}
 	if c.ownLogLevel {
 		s.OwnLogLevel = new(slog.Level)
 		_ = s.OwnLogLevel.UnmarshalText([]byte(c.logLevel)) // one of four words that it knows

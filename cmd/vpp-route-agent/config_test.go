@@ -106,6 +106,15 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 			`--next-hop: "10.0.0" is not an IP address`},
 		"two next hops of a family": {[]string{"--next-hop=10.0.0.1", "--next-hop=10.0.0.2"}, nil,
 			"", "one family"},
+		"services nowhere": {[]string{"--services-via=10.0.0.1"}, nil, "",
+			"--services-via names no interface"},
+		"services by two interfaces": {[]string{"--services-via=tap0,tap1"}, nil, "",
+			`--services-via: "tap1" is not an IP address, and the interface is tap0`},
+		"services by two addresses of a family": {
+			[]string{"--services-via=tap0,10.0.0.1,10.0.0.2"}, nil, "", "one family"},
+		"services that the kernel forwards": {
+			[]string{"--services-via=tap0", "--dataplane=kernel"}, nil, "",
+			"--services-via has no meaning with --dataplane kernel"},
 		"bad router ID": {nil, map[string]string{"CALICO_ROUTER_ID": "10.0.0"}, "",
 			"CALICO_ROUTER_ID: "},
 		"unknown data plane": {[]string{"--dataplane=dpdk"}, nil, "",
@@ -385,7 +394,8 @@ func TestNodeName(t *testing.T) {
 func TestFileAndFlagsMeanTheSame(t *testing.T) {
 	sample := map[string]string{
 		"node-name": "n", "router-id": "10.0.0.1", "advertise-cluster-ips": "10.96.0.0/12",
-		"next-hop": "10.0.0.9", "etcd-endpoints": "http://x:1", "vpp-socket": "/s",
+		"next-hop": "10.0.0.9", "services-via": "tap0,10.0.0.1,fd00::1",
+		"etcd-endpoints": "http://x:1", "vpp-socket": "/s",
 		"vpp-stats-socket": "/t", "fib-source": "src",
 		"fib-source-priority": "7", "gobgp-listen": "127.0.0.1:1", "metrics-listen": "off",
 		"admin-socket": "/a", "state-dir": "/d", "deferral": "5s",

@@ -132,6 +132,34 @@ func parseNextHops(c *config, s string) error {
 	return nil
 }
 
+// parseServicesVia takes an interface and addresses behind it.
+func parseServicesVia(c *config, s string) error {
+	via := &c.servicesVia
+	for part := range strings.SplitSeq(s, ",") {
+		a, err := netip.ParseAddr(part)
+		a = a.Unmap()
+		switch {
+		case part == "":
+			return errors.New("a name is empty")
+		case err != nil && via.Interface != "":
+			return fmt.Errorf("%q is not an IP address, and the interface is %s", part,
+				via.Interface)
+		case err != nil:
+			via.Interface = part
+			continue
+		case a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
+			return fmt.Errorf("%s cannot be a next hop", part)
+		}
+		for _, other := range via.NextHops {
+			if other.Is4() == a.Is4() {
+				return fmt.Errorf(oneFamily, other, a)
+			}
+		}
+		via.NextHops = append(via.NextHops, a)
+	}
+	return nil
+}
+
 func parseRouterID(c *config, s string) error {
 	if _, err := bgp.ChooseRouterID(s, c.nodeName, netip.Addr{}); err != nil {
 		return err
@@ -435,9 +463,15 @@ func (c *config) checkLearn(given map[string]bool) error {
 	if c.learnIPAM && c.dataplane == "none" {
 		return fmt.Errorf("--learn %s has no meaning with --dataplane none", c.texts["--learn"])
 	}
+	if c.dataplane != "vpp" && given["services-via"] {
+		return fmt.Errorf("--services-via has no meaning with --dataplane %s", c.dataplane)
+	}
+	if given["services-via"] && c.servicesVia.Interface == "" {
+		return errors.New("--services-via names no interface")
+	}
 	if !c.learnBGP {
-		for _, f := range []string{"gobgp-write", "next-hop", "withdraw-without-dataplane",
-			"publish-status"} {
+		for _, f := range []string{"gobgp-write", "next-hop", "services-via",
+			"withdraw-without-dataplane", "publish-status"} {
 			if given[f] {
 				return fmt.Errorf("--%s has no meaning with --learn %s: there is no BGP", f,
 					c.texts["--learn"])

@@ -233,20 +233,20 @@ func shows(sc *script, args []string) (string, error) {
 	return out, nil
 }
 
-// ask runs a subcommand that talks to the agent.
+// ask runs a subcommand that talks to the agent. It does so in this process, since starting one for
+// each question was most of the work of the scripts.
 func (sc *script) ask(args ...string) (string, error) {
 	ctx, cancel := brief()
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "vpp-route-agent",
-		append(args, "--admin-socket", sc.path("agent.sock"))...)
-	cmd.Env = sc.env.Vars
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	var out strings.Builder
+	root := newCommand()
+	root.SetArgs(append(args, "--admin-socket", sc.path("agent.sock")))
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}
-	return strings.ReplaceAll(string(out), sc.net+".", "$NET."), nil
+	return strings.ReplaceAll(out.String(), sc.net+".", "$NET."), nil
 }
 
 // http PATH STATUS REGEXP: a GET of the metrics port.

@@ -257,7 +257,7 @@ func untilItHolds(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%v", usage("* takes one of %s",
 			strings.Join(slices.Sorted(maps.Keys(commands)), ", ")))
 	}
-	start := time.Now()
+	start, pause := time.Now(), 40*time.Millisecond
 	finish(ts, neg, func(sc *script) (string, error) {
 		for {
 			out, err := commands[args[0]](sc, args[1:])
@@ -267,7 +267,8 @@ func untilItHolds(ts *testscript.TestScript, neg bool, args []string) {
 			if err := sc.agent.ended(); err != nil {
 				ts.Fatalf("%v", err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(pause)
+			pause = min(pause*3/2, 400*time.Millisecond)
 		}
 	})
 	ts.Logf("held after %s", time.Since(start).Round(10*time.Millisecond))

@@ -91,7 +91,8 @@ func addMemif(s *vpptest.Server) {
 	s.SetLink("memif1", false)
 }
 
-// vpp address INTERFACE ADDRESS: somebody else sets an address.
+// vpp address INTERFACE ADDRESS: somebody else sets an address, and makes the interface first where
+// there is none.
 func vppAddress(sc *script, args []string) (string, error) {
 	v, err := sc.theVPP()
 	if err != nil || len(args) != 2 {
@@ -101,7 +102,11 @@ func vppAddress(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	v.server.AddAddress(args[0], a)
+	if slices.Contains(v.server.Interfaces(), args[0]) {
+		v.server.AddAddress(args[0], a)
+	} else {
+		v.server.AddInterface(args[0], a)
+	}
 	return "", nil
 }
 

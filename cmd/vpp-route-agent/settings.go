@@ -47,6 +47,10 @@ var settings = []setting{
 	{flag: "next-hop", live: true, file: "nextHop", list: true,
 		usage: "NEXT_HOP we announce, at most one address per family, instead of the node's BGP " +
 			"address", set: parseNextHops},
+	{flag: "services-via", live: true, file: "servicesVia", list: true,
+		usage: "interface of VPP, and perhaps an address per family behind it, to which packets " +
+			"for announced addresses of services go; default: the agent has no routes for them",
+		set: parseServicesVia},
 
 	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true,
 		def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs", set: parseEndpoints},

@@ -79,6 +79,7 @@ type Settings struct {
 	// announcements wait for it. Otherwise peers keep sending packets here, which is right where
 	// VPP comes back in a moment and no other node could take them.
 	WithdrawWithoutDataplane bool
+	ServicesVia              ServicesVia
 	// OwnLogLevel is the operator's, which overrides that of Calico's resources; nil: theirs.
 	OwnLogLevel *slog.Level
 }

@@ -51,6 +51,7 @@ func (a *Agent) facts(now time.Time) Facts {
 			f.Programmed[r.Key] = true
 		}
 	}
+	f.ServicesVia, f.Returning = a.cfg.ServicesVia, a.returning()
 	f.Withdraw = a.cfg.WithdrawWithoutDataplane && (f.NoDataplane || !a.absence.back.IsZero())
 	return f
 }

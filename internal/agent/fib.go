@@ -106,20 +106,24 @@ func unrouted(self string, c *calico.Snapshot, skipped []ipam.Skipped) []Unroute
 
 // trackInterfaces has the engine track the outgoing interface to every address that a learned route
 // may have as next hop: peers and nodes, before a session is up, and what peers have sent. An
-// import rule that asks for an interface matches no next hop whose interface is unknown.
+// import rule that asks for an interface matches no next hop whose interface is unknown. And to
+// addresses of services.
 func (a *Agent) trackInterfaces() {
 	if a.cfg.Resolver == nil {
 		return
 	}
-	var all []netip.Addr // nil: no rule asks
+	var all []netip.Addr // nil: nobody asks
+	for _, x := range a.followedServices() {
+		all = append(all, firstService(x.Prefix))
+	}
 	if bgp.AsksInterface(a.snapshot) {
-		all = slices.Concat(a.cfg.Speaker.NextHops(), a.plan.PeerAddresses)
+		all = slices.Concat(all, a.cfg.Speaker.NextHops(), a.plan.PeerAddresses)
 		for _, n := range a.snapshot.Nodes {
 			all = append(all, nodeAddresses(n)...)
 		}
-		slices.SortFunc(all, netip.Addr.Compare)
-		all = slices.Compact(all)
 	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	all = slices.Compact(all)
 	if !slices.Equal(all, a.wanted.Follow) { // which nobody else changes
 		a.setWanted(func(w *fib.Wanted) { w.Follow = all })
 	}

@@ -21,10 +21,11 @@ type Plan struct {
 	BGP bgp.Plan
 	// Own are this node's own routes: a drop for each own block, so that packets to its unused
 	// addresses do not loop over a default route; and a host route to each peer with a gateway of
-	// its own (BGPPeer reachableBy), so that no learned route captures the path to it.
+	// its own (BGPPeer reachableBy), so that no learned route captures the path to it. With
+	// ServicesVia also one for each announced address of a service.
 	Own []route.Route
-	// Deferred are own blocks that are not announced yet because their drop route is not
-	// acknowledged.
+	// Deferred are own blocks and addresses of services that are not announced yet because their
+	// route is not acknowledged.
 	Deferred []netip.Prefix
 	// OwnAddresses and PeerAddresses are what no learned route may capture.
 	OwnAddresses, PeerAddresses []netip.Addr
@@ -40,8 +41,8 @@ type Plan struct {
 type Facts struct {
 	// Programmed are the own routes that the data plane has acknowledged.
 	Programmed map[route.Key]bool
-	// Announced are the prefixes that the speaker originates now: false for ranges of service
-	// addresses, which have no route.
+	// Announced are the prefixes that the speaker originates now: false for addresses of services,
+	// which have no drop route.
 	Announced map[netip.Prefix]bool
 	// NoDataplane: there is none, or it has been absent for too long: announcements do not wait for
 	// drop routes.
@@ -68,6 +69,21 @@ type Facts struct {
 	NodeMTUs ipam.MTUs
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes map[netip.Addr]route.Node
+	// ServicesVia is as configured.
+	ServicesVia ServicesVia
+	// Returning is an address of a service that is announced, and to which the data plane has no
+	// way but back to the network; invalid: there is none, or it is not known.
+	Returning netip.Addr
+}
+
+// mayAnnounce reports whether a has the route that must come first, or needs none.
+func (f Facts) mayAnnounce(a bgp.Announcement) bool {
+	needsRoute := ipam.NeedsDrop(a.Prefix)
+	if a.Service {
+		needsRoute = f.ServicesVia.routes()
+	}
+	_, announced := f.Announced[a.Prefix]
+	return announced || f.NoDataplane || !needsRoute || f.Programmed[route.Key{Prefix: a.Prefix}]
 }
 
 // PlanFor computes the plan. It reads no clock, no environment and no channel.
@@ -86,22 +102,25 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	case f.Drain == Draining:
 		makeWorst(p.BGP.Announcements)
 	}
+	blocks, _ := ipam.OwnBlocks(self, c)
+	p.Own = append(dropRoutes(blocks, f), peerRoutes(p.BGP.Peers, f)...)
+	p.Own = append(p.Own, serviceRoutes(p.BGP.Announcements, p.Own, f)...)
 	p.BGP.Announcements = slices.DeleteFunc(p.BGP.Announcements, func(a bgp.Announcement) bool {
-		if f.Announced[a.Prefix] || f.NoDataplane || a.Service || !ipam.NeedsDrop(a.Prefix) ||
-			f.Programmed[route.Key{Prefix: a.Prefix}] {
+		if f.mayAnnounce(a) {
 			return false
 		}
 		p.Deferred = append(p.Deferred, a.Prefix)
 		return true
 	})
-	blocks, _ := ipam.OwnBlocks(self, c)
-	p.Own = append(dropRoutes(blocks, f), peerRoutes(p.BGP.Peers, f)...)
 	slices.SortFunc(p.Own, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	p.OwnAddresses = nodeAddresses(c.Nodes[self])
 	for _, peer := range p.BGP.Peers {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
 	}
 	p.encapsulate(self, c, o, f)
+	if f.Returning.IsValid() {
+		p.BGP.Problems = append(p.BGP.Problems, returningProblem(f.Returning))
+	}
 	return p
 }
 

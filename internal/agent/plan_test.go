@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"vpp-route-agent/bgp"
@@ -138,6 +139,49 @@ func TestRoutesToPeers(t *testing.T) {
 	if want := []string{"9.0.0.1/32 via 192.168.4.254", "10.1.0.0/26 drop"}; !reflect.DeepEqual(
 		got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// With ServicesVia an address of a service waits for its route, and the route for the withdrawal.
+func TestServicesWaitForTheirRoute(t *testing.T) {
+	c := cluster()
+	c.BGPConfigurations = map[string]calico.BGPConfiguration{"default": {
+		ServiceClusterIPs: []string{"10.96.0.0/12", "fd96::/108"}}}
+	via := ServicesVia{Interface: "tap0", NextHops: []netip.Addr{addr("10.0.0.1")}}
+	const r, r6 = "10.96.0.0/12 via 10.0.0.1 tap0", "fd96::/108 via tap0"
+	for name, tc := range map[string]struct {
+		facts  Facts
+		routes []string
+		waits  bool
+	}{
+		"not configured": {Facts{}, nil, false},
+		"no route yet":   {Facts{ServicesVia: via}, []string{r}, true},
+		"no data plane":  {Facts{ServicesVia: via, NoDataplane: true}, []string{r}, false},
+		"acknowledged": {Facts{ServicesVia: via,
+			Programmed: map[route.Key]bool{key("10.96.0.0/12"): true}}, []string{r}, false},
+		"announced before": {Facts{ServicesVia: via, Announced: map[netip.Prefix]bool{
+			pfx("10.96.0.0/12"): false}}, []string{r}, false},
+		"a former one": {Facts{ServicesVia: via, Announced: map[netip.Prefix]bool{
+			pfx("fd96::/108"): false}}, []string{r, r6}, true},
+		"a drained node": {Facts{ServicesVia: via, Drain: Withdrawn}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := PlanFor("a", c, bgp.Options{}, tc.facts)
+			var routes []string
+			for _, own := range p.Own {
+				if own.Kind == route.Via {
+					routes = append(routes, own.String())
+				}
+			}
+			if !slices.Equal(routes, tc.routes) {
+				t.Errorf("routes %v, want %v", routes, tc.routes)
+			}
+			isAnnounced := slices.Contains(announced(p), "10.96.0.0/12")
+			if slices.Contains(p.Deferred, pfx("10.96.0.0/12")) != tc.waits ||
+				isAnnounced == (tc.waits || tc.facts.Drain == Withdrawn) {
+				t.Errorf("deferred %v, announced %v", p.Deferred, announced(p))
+			}
+		})
 	}
 }
 

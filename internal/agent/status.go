@@ -370,7 +370,7 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 	}
 	for _, b := range plan.Deferred {
 		s.Withheld = append(s.Withheld,
-			WithheldStatus{b, "its drop route is not acknowledged by the data plane yet"})
+			WithheldStatus{b, "its route is not acknowledged by the data plane yet"})
 	}
 	for _, w := range plan.BGP.Withheld {
 		s.Withheld = append(s.Withheld, WithheldStatus{w.Prefix, w.Reason})

@@ -16,17 +16,19 @@ import (
 
 // mtusOf are those of the interfaces with a node's addresses; 0: there is none.
 func mtusOf(n calico.Node, all []route.Interface) ipam.MTUs {
-	of := func(own netip.Prefix) uint16 {
-		for _, i := range all {
-			if own.IsValid() && slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool {
-				return p.Addr() == own.Addr()
-			}) {
-				return i.MTU
-			}
+	four, _ := interfaceWith(n.IPv4.Addr(), all)
+	six, _ := interfaceWith(n.IPv6.Addr(), all)
+	return ipam.MTUs{IPv4: four.MTU, IPv6: six.MTU}
+}
+
+// interfaceWith returns the interface that has an address.
+func interfaceWith(a netip.Addr, all []route.Interface) (route.Interface, bool) {
+	for _, i := range all {
+		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return i, true
 		}
-		return 0
 	}
-	return ipam.MTUs{IPv4: of(n.IPv4), IPv6: of(n.IPv6)}
+	return route.Interface{}, false
 }
 
 // heldNodes are those that the datastore's list lacks, and that keep their tunnels for a while.

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,7 +200,7 @@ func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error 
 			return ctx.Err()
 		case resp, ok := <-alive:
 			if !ok {
-				return errLeaseLost
+				return cmp.Or(ctx.Err(), errLeaseLost) // it is closed when ctx ends, too
 			}
 			err = x.sameHistory(resp.ResponseHeader)
 		case resp, ok := <-own:

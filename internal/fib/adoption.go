@@ -56,7 +56,7 @@ func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft = false, false, 0
-	s.suspect, s.anew = nil, nil
+	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[*entry]{}
 	s.spots.soon, s.spots.chase = nil, 0
@@ -94,7 +94,7 @@ func (s *syncer) adopt(a adoption) {
 			anew[name] = true
 		}
 	}
-	s.anew = union(s.anew, anew)
+	s.anew, s.madeAnew = union(s.anew, anew), union(s.madeAnew, anew)
 	for r := range a.records {
 		var e *entry
 		switch {
@@ -218,6 +218,7 @@ func union(a, b map[string]bool) map[string]bool {
 func (s *syncer) doubtOver(changed, anew map[string]bool) {
 	s.epoch++
 	s.rewrite = true
+	s.madeAnew = union(s.madeAnew, anew)
 	for _, e := range slices.Clone(s.all) {
 		if e.is(isAdopted) {
 			continue

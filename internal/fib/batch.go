@@ -317,6 +317,10 @@ func (s *syncer) finish(b *batch) {
 		}
 		s.settle(e)
 	}
+	if s.doubtAgain { // what was put meanwhile may have the path of what could not be deleted
+		s.doubtAgain = false
+		s.doubtOver(s.madeAnew, s.madeAnew)
+	}
 	s.objectsWritten(b)
 }
 
@@ -334,6 +338,7 @@ func (s *syncer) backOff(broken bool) {
 func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	before := e.actual
 	e.actual = digest
+	s.doubtAgain = s.doubtAgain || e.is(isStale) && s.failures[e] != nil
 	delete(s.failures, e)
 	e.clear(isUnsure)
 	if digest == 0 {

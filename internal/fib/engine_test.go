@@ -639,7 +639,10 @@ func TestRefusedDeletionOfARouteOverAnInterfaceMadeAnew(t *testing.T) {
 		}
 		r.dp.state(func() { clear(r.dp.refuse) })
 		time.Sleep(time.Minute)
-		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "put 10.2.0.0/26 via 10.0.1.2 eth1")
+		// What was put meanwhile had the path of one that led nowhere.
+		check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.1.0/26",
+			"put 10.2.0.0/26 via 10.0.1.2 eth1", "put 10.2.1.0/26 via 10.0.1.2 eth1")
+		check(t, "what leads nowhere", r.dp.printStuck())
 	})
 }
 

@@ -114,10 +114,11 @@ func (d *fake) makeEth1Anew() {
 	d.tell(f)
 }
 
-// stick: the interface was deleted and made again.
+// stick: the interface was deleted and made again. The dead routes lead over another index.
 func (d *fake) stick(name string) {
 	for k, r := range d.ours {
-		if slices.ContainsFunc(r.Paths, func(p route.Path) bool { return p.Interface == name }) {
+		over := func(p route.Path) bool { return p.Interface == name }
+		if !d.dead[k] && slices.ContainsFunc(r.Paths, over) {
 			d.stuck[k] = true
 		}
 	}

@@ -41,7 +41,12 @@ type syncer struct {
 	// stale are routes over interfaces that were deleted and made again: they are deleted before
 	// anything is put. VPP keeps a path whose interface was deleted as long as a route has it, and
 	// uses it for each put of the same (src/vnet/fib/fib_path.c, "permanent drop state").
-	stale    queue[*entry]
+	stale queue[*entry]
+	// madeAnew are these interfaces. doubtAgain: one of the deletions was refused at first, and the
+	// same path may have been put meanwhile.
+	madeAnew   map[string]bool
+	doubtAgain bool
+
 	retries  retries
 	failures map[*entry]*failure
 	// limits is Config.Attempts.

@@ -656,11 +656,11 @@ func (w *walker) settle() {
 	w.e.setObjects(route.External, w.tables...)
 	w.e.setObjects(route.Own, w.endpoints...)
 	w.e.SetBGPConverging(false)
-	// longer than any back-off, than one rotation, and than the guard holds anything
-	time.Sleep(3 * time.Minute)
+	// the guard holds nothing longer, and then no back-off is longer
+	time.Sleep(guardHold + lastRetry + 5*time.Second)
 	synctest.Wait()
 	w.e.audit(w.t)
-	time.Sleep(time.Minute) // what was extra may have been in the way of next hops
+	time.Sleep(lastRetry + 5*time.Second) // what was extra may have been in the way of next hops
 	synctest.Wait()
 
 	w.w.resolutions = w.foreignResolutions()

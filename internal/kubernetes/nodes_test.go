@@ -26,16 +26,65 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 	"vpp-route-agent/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// follow starts to follow the Nodes of a server.
-func follow(t *testing.T, s *kubetest.Server) (*Nodes, *testlog.Buffer) {
+// server is the stand-in, or a real API server.
+type server interface {
+	Kubeconfig() string
+	Put(name string, change ...kubetest.NodeChange)
+	Delete(name string)
+	Node(name string) *corev1.Node
+	EndWatches()
+	Compact()
+}
+
+// TestAPIServer runs on build/kube-apiserver what of the tests here a real one can be made to do.
+func TestAPIServer(t *testing.T) {
+	program := kubetest.FindReal()
+	if program == "" {
+		t.Skip("there is no build/kube-apiserver: make kube-apiserver builds it")
+	}
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	s := kubetest.NewReal(t, program, e.Endpoint())
+	s.Allow([]string{"list nodes", "watch nodes", "get nodes", "patch nodes"})
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, server)
+	}{
+		{"nodes are followed", nodesAreFollowed},
+		{"a watch ends", aWatchEnds},
+		{"cordon", cordon},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.Reset("nodes")
+			c.test(t, s)
+		})
+	}
+}
+
+// hasLists sees how often a stand-in has listed the Nodes; a real API server does not count.
+func hasLists(t *testing.T, s server, want int, why string) {
 	t.Helper()
-	t.Attr("part", "Kubernetes API, a stand-in")
+	if s, ok := s.(*kubetest.Server); ok && s.Lists() != want {
+		t.Errorf("%d lists, want %d: %s", s.Lists(), want, why)
+	}
+}
+
+// follow starts to follow the Nodes of a server.
+func follow(t *testing.T, s server) (*Nodes, *testlog.Buffer) {
+	t.Helper()
+	if _, standIn := s.(*kubetest.Server); standIn {
+		t.Attr("part", "Kubernetes API, a stand-in")
+	}
 	c, err := NewClient(s.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -76,66 +125,62 @@ func answers(k Known) bool { return k.Away.IsZero() && k.Nodes != nil }
 
 // What a Node says, and each change of it.
 func TestNodesAreFollowed(t *testing.T) {
-	for _, streams := range []bool{false, true} {
-		s := kubetest.NewServer(t)
-		if streams {
-			s.Stream()
-		}
-		s.Put("a")
-		s.Put("b", kubetest.Cordon, kubetest.Taint("dedicated", corev1.TaintEffectNoSchedule))
-		n, _ := follow(t, s)
-		k := await(t, n, "the first list", answers)
-		b := k.Nodes["b"]
-		if len(k.Nodes) != 2 || !k.Nodes["a"].NotReady.IsZero() || !b.Unschedulable ||
-			!slices.Equal(b.Taints, []Taint{{"dedicated", "NoSchedule"}}) {
-			t.Errorf("%+v", k)
-		}
-		s.Put("a", kubetest.NotReady)
-		k = await(t, n, "a not ready", func(k Known) bool {
-			return !k.Nodes["a"].NotReady.IsZero()
-		})
-		since := k.Nodes["a"].NotReady
-		s.Put("a", kubetest.Cordon)
-		k = await(t, n, "a cordoned", func(k Known) bool { return k.Nodes["a"].Unschedulable })
-		if k.Nodes["a"].NotReady != since {
-			t.Errorf("not ready since %v, was %v", k.Nodes["a"].NotReady, since)
-		}
-		s.Put("a", kubetest.Ready, kubetest.Deleting)
-		await(t, n, "a ready, and on its way out", func(k Known) bool {
-			return k.Nodes["a"].NotReady.IsZero() && k.Nodes["a"].Deleted
-		})
-		version := n.Known().Version
-		s.Put("b", func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = "6.18" })
-		s.Delete("a")
-		k = await(t, n, "a gone", func(k Known) bool { return len(k.Nodes) == 1 })
-		if k.Version != version+1 {
-			t.Errorf("version %d after %d: what does not matter here has changed it", k.Version,
-				version)
-		}
-		if s.Lists() != 1 {
-			t.Errorf("streams %t: %d lists", streams, s.Lists())
-		}
+	nodesAreFollowed(t, kubetest.NewServer(t))
+	streams := kubetest.NewServer(t)
+	streams.Stream()
+	nodesAreFollowed(t, streams)
+}
+
+func nodesAreFollowed(t *testing.T, s server) {
+	s.Put("a")
+	s.Put("b", kubetest.Cordon, kubetest.Taint("dedicated", corev1.TaintEffectNoSchedule))
+	n, _ := follow(t, s)
+	k := await(t, n, "the first list", answers)
+	b := k.Nodes["b"]
+	if len(k.Nodes) != 2 || !k.Nodes["a"].NotReady.IsZero() || !b.Unschedulable ||
+		!slices.Equal(b.Taints, []Taint{{"dedicated", "NoSchedule"}}) {
+		t.Errorf("%+v", k)
 	}
+	s.Put("a", kubetest.NotReady)
+	k = await(t, n, "a not ready", func(k Known) bool {
+		return !k.Nodes["a"].NotReady.IsZero()
+	})
+	since := k.Nodes["a"].NotReady
+	s.Put("a", kubetest.Cordon)
+	k = await(t, n, "a cordoned", func(k Known) bool { return k.Nodes["a"].Unschedulable })
+	if k.Nodes["a"].NotReady != since {
+		t.Errorf("not ready since %v, was %v", k.Nodes["a"].NotReady, since)
+	}
+	s.Put("a", kubetest.Ready, kubetest.Deleting)
+	await(t, n, "a ready, and on its way out", func(k Known) bool {
+		return k.Nodes["a"].NotReady.IsZero() && k.Nodes["a"].Deleted
+	})
+	version := n.Known().Version
+	s.Put("b", func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = "6.18" })
+	s.Delete("a")
+	k = await(t, n, "a gone", func(k Known) bool { return len(k.Nodes) == 1 })
+	if k.Version != version+1 {
+		t.Errorf("version %d after %d: what does not matter here has changed it", k.Version,
+			version)
+	}
+	hasLists(t, s, 1, "all changes come by the watch")
 }
 
 // Whatever ends a watch, what it missed is seen afterwards.
-func TestAWatchEnds(t *testing.T) {
-	s := kubetest.NewServer(t)
+func TestAWatchEnds(t *testing.T) { aWatchEnds(t, kubetest.NewServer(t)) }
+
+func aWatchEnds(t *testing.T, s server) {
 	s.Put("a")
 	n, _ := follow(t, s)
 	await(t, n, "the first list", answers)
 	s.EndWatches()
 	s.Put("b")
 	await(t, n, "b", func(k Known) bool { return len(k.Nodes) == 2 })
-	if s.Lists() != 1 {
-		t.Errorf("%d lists: the watch goes on where the last one ended", s.Lists())
-	}
+	hasLists(t, s, 1, "the watch goes on where the last one ended")
 	s.Compact() // 410 Gone
 	s.Put("c")
 	await(t, n, "c", func(k Known) bool { return len(k.Nodes) == 3 })
-	if s.Lists() != 2 {
-		t.Errorf("%d lists, want another one after 410", s.Lists())
-	}
+	hasLists(t, s, 2, "another one after 410")
 }
 
 // While the API server refuses or is slow, what is known stays, and since when is known.
@@ -348,6 +393,13 @@ func TestKubeconfigOfKubectl(t *testing.T) {
 // Cordons are marked, and nobody else's is undone.
 func TestCordon(t *testing.T) {
 	s := kubetest.NewServer(t)
+	cordon(t, s)
+	if n := len(s.Patches()); n != 2 {
+		t.Errorf("patches: %q", s.Patches())
+	}
+}
+
+func cordon(t *testing.T, s server) {
 	s.Put("a")
 	s.Put("theirs", kubetest.Cordon)
 	c, err := NewClient(s.Kubeconfig())
@@ -383,8 +435,5 @@ func TestCordon(t *testing.T) {
 			n.Annotations[cordonNote] != tc.note) {
 			t.Errorf("%+v: %+v", tc, n)
 		}
-	}
-	if n := len(s.Patches()); n != 2 {
-		t.Errorf("patches: %q", s.Patches())
 	}
 }

@@ -195,7 +195,8 @@ func TestAllThatIsRefusedIsToldAtOnce(t *testing.T) {
 // A kept lab says that it is up when the sessions of these are.
 func TestAgentsAreTheNodesThatStartOne(t *testing.T) {
 	for lab, want := range map[string][]string{
-		"mesh-mixed": {"node-1", "node-2", "node-3"}, "etcd-only": {"node-1", "node-2", "node-3"},
+		"mesh-mixed": {"node-1", "node-2", "node-3"}, "kubernetes": {"node-1", "node-2"},
+		"etcd-only": {"node-1", "node-2", "node-3"},
 	} {
 		file, err := find(filepath.Join("../../labs", lab))
 		if err != nil {

@@ -376,7 +376,7 @@ func TestAnswersOfManyBIRDsCountLongEnough(t *testing.T) {
 	t.Error("not all nodes have two answers that count")
 }
 
-// What calico-node cannot have written is named once, however often it is read.
+// What calico-node cannot have written is named once by who leads, however often it is read.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	log := &testlog.Buffer{}
@@ -387,7 +387,9 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	c.start("a", func(it *Controller) { it.log = slog.New(slog.NewTextHandler(log, nil)) })
 	c.aim(acceptLoss(reflector.Reflectors))
 	c.reaches("reflectors n1, n2, n3")
-	if n := strings.Count(log.String(), "an answer of calico-node cannot be read"); n != 1 {
-		t.Errorf("it is named %d times", n)
+	said := log.String() // on a busy machine a lease may end, and the lead begin anew
+	n := strings.Count(said, "an answer of calico-node cannot be read")
+	if leads := strings.Count(said, "msg=leading"); n == 0 || n > leads {
+		t.Errorf("it is named %d times by %d that lead", n, leads)
 	}
 }

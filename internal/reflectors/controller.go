@@ -169,22 +169,36 @@ func (c *Controller) attempt(ctx context.Context, client *clientv3.Client) error
 		return err
 	}
 	c.lease = granted.ID
+	inHistory, end := context.WithCancelCause(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer end(nil)
+	seen := newHistory(granted.ResponseHeader)
+	following.Go(func() {
+		if seen.ends(inHistory, client, c.lease) {
+			end(errNoSuchHistory)
+		}
+	})
 	session, err := concurrency.NewSession(client, concurrency.WithLease(c.lease),
-		concurrency.WithContext(ctx))
+		concurrency.WithContext(inHistory))
 	if err != nil {
 		return err
 	}
 	defer session.Orphan()
 	c.update(func(s *ControllerStatus) { s.Connected, s.Problem = true, "" })
-	err = c.leadInTurn(session, client)
-	if session.Ctx().Err() != nil && ctx.Err() == nil {
+	err = c.leadInTurn(session, client, seen)
+	switch {
+	case errors.Is(context.Cause(inHistory), errNoSuchHistory):
+		return errNoSuchHistory
+	case session.Ctx().Err() != nil && ctx.Err() == nil:
 		return errLeaseLost
 	}
 	return err
 }
 
 // leadInTurn waits until all older controllers have gone, and then leads.
-func (c *Controller) leadInTurn(session *concurrency.Session, client *clientv3.Client) error {
+func (c *Controller) leadInTurn(session *concurrency.Session, client *clientv3.Client,
+	seen *history) error {
 	ctx := session.Ctx() // it ends with the lease
 	election := concurrency.NewElection(session, reflector.LeaderPrefix)
 	c.log.Info("waiting to lead")
@@ -195,7 +209,7 @@ func (c *Controller) leadInTurn(session *concurrency.Session, client *clientv3.C
 	c.log.Info("leading")
 	l := &leader{
 		Controller: c, client: client, kv: client.KV, lease: session.Lease(),
-		key: election.Key(), created: election.Rev(), began: time.Now(), state: state,
+		key: election.Key(), created: election.Rev(), began: time.Now(), state: state, seen: seen,
 		lost: map[string]time.Time{}, birds: birds{patience: c.birdPatience},
 	}
 	if c.watched != nil {

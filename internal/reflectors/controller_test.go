@@ -32,8 +32,9 @@ type cluster struct {
 	client *clientv3.Client // of the tests and the agents
 	nodes  []string
 
-	mu   sync.Mutex      // guards what follows
-	away map[string]bool // these say nothing
+	mu   sync.Mutex        // guards what follows
+	said map[string]string // by agents, by key
+	away map[string]bool   // these say nothing
 	// what they answer; nil: that nothing would change
 	knows    func(node string, q reflector.Question) reflector.Change
 	late     bool   // answers have the revision of the write before
@@ -42,11 +43,19 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T, nodes ...string) *cluster {
+	t.Helper()
+	return newClusterIn(t, "", nodes...)
+}
+
+// newClusterIn keeps etcd's data in a directory.
+func newClusterIn(t *testing.T, dir string, nodes ...string) *cluster {
+	t.Helper()
 	t.Attr("part", "etcd 3.6.16, embedded server")
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{Dir: dir})
 	must(t, err)
-	t.Cleanup(e.Close)
-	c := &cluster{t: t, etcd: e, client: e.Client(), nodes: nodes, away: map[string]bool{}}
+	c := &cluster{t: t, etcd: e, client: e.Client(), nodes: nodes, said: map[string]string{},
+		away: map[string]bool{}}
+	t.Cleanup(func() { c.etcd.Close() })
 	for i, node := range nodes {
 		must(t, e.Cluster().AddNode(t.Context(), node,
 			netip.MustParsePrefix(fmt.Sprintf("10.0.7.%d/24", i+1))))
@@ -55,8 +64,8 @@ func newCluster(t *testing.T, nodes ...string) *cluster {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); running.Wait() })
 	running.Go(func() {
-		for said := map[string]string{}; ctx.Err() == nil; {
-			c.speak(ctx, said)
+		for ctx.Err() == nil {
+			c.speak(ctx)
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -67,10 +76,10 @@ func newCluster(t *testing.T, nodes ...string) *cluster {
 }
 
 // speak writes what agents would say now, as far as it differs from what they said.
-func (c *cluster) speak(ctx context.Context, said map[string]string) {
+func (c *cluster) speak(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	client := c.client
+	client, said := c.client, c.said
 	now := map[string]string{}
 	questions, err := client.Get(ctx, reflector.QuestionsPrefix, clientv3.WithPrefix())
 	snapshot, err2 := calicotest.NewCluster(client).Snapshot(ctx, c.nodes[0])
@@ -623,57 +632,6 @@ func TestAnAnswerFromBeforeTheStatusDoesNotCount(t *testing.T) {
 	}
 	c.change(func() { c.restless = "" })
 	c.reaches("reflectors n1, n2, n3")
-}
-
-// etcd stops and starts again: the same controller goes on, after agents had time to return.
-func TestEtcdGoesAndComes(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{Dir: dir})
-	must(t, err)
-	address := strings.TrimPrefix(e.Endpoint(), "http://")
-	it, _ := startController(t, e, "a")
-	await(t, "it to lead", func() bool { return it.Status().Leads })
-	e.Close()
-	await(t, "it to notice", func() bool {
-		s := it.Status()
-		return !s.Connected && !s.Leads && s.Problem != ""
-	})
-	e, err = calicotest.StartEtcd(calicotest.EtcdOptions{Dir: dir, Listen: address})
-	must(t, err)
-	t.Cleanup(e.Close)
-	await(t, "it to lead again", func() bool { return it.Status().Leads })
-	awaitState(t, e.Client(), "that it observes", func(s State) bool { return s.Done != "" })
-}
-
-// An etcd that was restored from older data, or replaced, has another history: what a leader has
-// read and heard is worth nothing, and it begins anew, with the grace time for agents to return.
-func TestAnotherHistory(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, "n1")
-	key := reflector.LeaderPrefix + "/1"
-	put, err := c.client.Put(t.Context(), key, State{Name: "a"}.encode())
-	must(t, err)
-	it, err := NewController(ControllerConfig{
-		Etcd: etcd.Config{Endpoints: []string{c.etcd.Endpoint()}}, Name: "a", Version: "v1",
-		Log: testlog.New(t),
-	})
-	must(t, err)
-	l := &leader{Controller: it, kv: c.client, key: key, created: put.Header.Revision,
-		lost: map[string]time.Time{}}
-	must(t, l.look(t.Context()))
-	must(t, l.look(t.Context()))
-	for what, change := range map[string]func(*reading){
-		"older data":   func(r *reading) { r.revision += 1000 },
-		"another etcd": func(r *reading) { r.cluster++ },
-	} {
-		had := *l.last
-		change(l.last)
-		if err := l.look(t.Context()); !errors.Is(err, errNoSuchHistory) {
-			t.Errorf("%s: %v", what, err)
-		}
-		l.last = &had
-	}
 }
 
 // An answer that is not to the last writes of a question opens no gate.

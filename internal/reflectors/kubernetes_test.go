@@ -12,15 +12,65 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp/reflector"
+	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 	"vpp-route-agent/internal/testlog"
 )
 
-// withKubernetes has a controller consult a stand-in for the Kubernetes API.
-func withKubernetes(t *testing.T, s *kubetest.Server) func(*Controller) {
+// apiServer is a stand-in for the Kubernetes API, or a real API server.
+type apiServer interface {
+	Kubeconfig() string
+	Put(name string, change ...kubetest.NodeChange)
+	Delete(name string)
+}
+
+// TestAPIServer runs the tests here on build/kube-apiserver.
+func TestAPIServer(t *testing.T) {
+	t.Parallel()
+	program := kubetest.FindReal()
+	if program == "" {
+		t.Skip("there is no build/kube-apiserver: make kube-apiserver builds it")
+	}
+	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
+	must(t, err)
+	t.Cleanup(e.Close)
+	s := kubetest.NewReal(t, program, e.Endpoint())
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, apiServer)
+	}{
+		{"Kubernetes moves a role", kubernetesMovesARole},
+		{"Kubernetes without Nodes", kubernetesWithoutNodes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.Reset("nodes")
+			s.Allow([]string{"list nodes", "watch nodes"})
+			c.test(t, s)
+		})
+	}
+}
+
+// refuse has a stand-in answer 503, and an API server 403, or not any more.
+func refuse(s apiServer, on bool) {
+	switch s := s.(type) {
+	case *kubetest.Server:
+		status := 0
+		if on {
+			status = http.StatusServiceUnavailable
+		}
+		s.Refuse(status)
+	case *kubetest.Real:
+		s.Deny("watch nodes", on)
+	}
+}
+
+// withKubernetes has a controller consult Kubernetes.
+func withKubernetes(t *testing.T, s apiServer) func(*Controller) {
 	t.Helper()
-	t.Attr("part", "Kubernetes API, a stand-in")
+	if _, standIn := s.(*kubetest.Server); standIn {
+		t.Attr("part", "Kubernetes API, a stand-in")
+	}
 	client, err := kubernetes.NewClient(s.Kubeconfig())
 	must(t, err)
 	nodes := kubernetes.NewNodes(client, testlog.New(t))
@@ -35,8 +85,11 @@ func withKubernetes(t *testing.T, s *kubetest.Server) func(*Controller) {
 // Kubernetes is away longer than the grace time it does not count, and no role moves for that.
 func TestKubernetesMovesARole(t *testing.T) {
 	t.Parallel()
+	kubernetesMovesARole(t, kubetest.NewServer(t))
+}
+
+func kubernetesMovesARole(t *testing.T, s apiServer) {
 	c := newCluster(t, "n1", "n2", "n3", "n4")
-	s := kubetest.NewServer(t)
 	for _, n := range c.nodes {
 		s.Put(n)
 	}
@@ -60,7 +113,7 @@ func TestKubernetesMovesARole(t *testing.T) {
 		t.Errorf("Kubernetes: %s", it.Status().State.Kubernetes)
 	}
 
-	s.Refuse(http.StatusServiceUnavailable)
+	refuse(s, true)
 	before := c.resources()
 	s.Put("n2", kubetest.NotReady)
 	c.awaits("that it is away", func(s State) bool {
@@ -71,7 +124,7 @@ func TestKubernetesMovesARole(t *testing.T) {
 	if now := c.resources(); !maps.Equal(now, before) {
 		t.Errorf("while it is away resources are %v, were %v", now, before)
 	}
-	s.Refuse(0)
+	refuse(s, false)
 	c.awaits("that it is back", func(s State) bool {
 		return s.Kubernetes == "" && s.Done != "" && !strings.Contains(s.Done, "n2")
 	})
@@ -80,6 +133,10 @@ func TestKubernetesMovesARole(t *testing.T) {
 // An empty list of Nodes takes no role from anybody.
 func TestKubernetesWithoutNodes(t *testing.T) {
 	t.Parallel()
+	kubernetesWithoutNodes(t, kubetest.NewServer(t))
+}
+
+func kubernetesWithoutNodes(t *testing.T, s apiServer) {
 	c := newCluster(t, "n1", "n2", "n3", "n4")
 	for _, o := range c.look().objects {
 		value := strings.Replace(string(o.Value), `"spec":{`, `"spec":{"orchRefs":[{"nodeName":"`+
@@ -87,7 +144,6 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 		_, err := c.client.Put(t.Context(), o.Key.String(), value)
 		must(t, err)
 	}
-	s := kubetest.NewServer(t)
 	for _, n := range c.nodes {
 		s.Put(n)
 	}
@@ -112,7 +168,7 @@ func TestKubernetesWithoutNodes(t *testing.T) {
 	if now := c.resources(); !maps.Equal(now, before) {
 		t.Errorf("resources are %v, were %v", now, before)
 	}
-	s.Refuse(http.StatusForbidden)
+	refuse(s, true)
 	await(t, "a refusal", func() bool { return !it.kubernetes.Known().Away.IsZero() })
 	says("1")
 }

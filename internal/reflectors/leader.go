@@ -26,9 +26,6 @@ const (
 	statePause = time.Second
 )
 
-// errNoSuchHistory means that etcd was restored from a backup: what was read is worth nothing.
-var errNoSuchHistory = errors.New("etcd was replaced or restored from older data")
-
 // leader decides and writes while a controller leads. What it knows besides etcd begins with it:
 // since when it is connected, which agents it has lost since, and the answers to its questions.
 type leader struct {
@@ -40,6 +37,7 @@ type leader struct {
 	key     string
 	created int64
 	began   time.Time
+	seen    *history
 	// goalSeen is when the goal was first seen as it is.
 	goalSeen time.Time
 
@@ -233,6 +231,7 @@ func (l *leader) look(ctx context.Context) error {
 		l.goalSeen = now
 	}
 	l.last = r
+	l.seen.saw(r.revision)
 	l.update(func(s *ControllerStatus) {
 		s.Undone = r.goal.Undo != "" && r.goal.Undo != reflector.Aborted
 	})
@@ -343,6 +342,7 @@ func (l *leader) write(ctx context.Context, same []clientv3.Cmp, ops ...clientv3
 	if err != nil {
 		return false, 0, err
 	}
+	l.seen.saw(resp.Header.Revision)
 	if !resp.Succeeded {
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || kvs[0].CreateRevision != l.created {

@@ -13,22 +13,30 @@ import (
 
 const nodes = "nodes"
 
+// NodeChange is what Put does to a Node.
+type NodeChange = func(*corev1.Node)
+
 // Put adds a Node that is ready, or changes one.
-func (s *Server) Put(name string, change ...func(*corev1.Node)) {
+func (s *Server) Put(name string, change ...NodeChange) {
 	s.locked(func() {
 		n := s.node(name)
 		if n == nil {
-			n = &corev1.Node{}
-			n.Name = name
-			n.Status.Conditions = []corev1.NodeCondition{{
-				Type: corev1.NodeReady, Status: corev1.ConditionTrue,
-			}}
+			n = readyNode(name)
 		}
 		for _, do := range change {
 			do(n)
 		}
 		s.putNode(n)
 	})
+}
+
+func readyNode(name string) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name = name
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+	}}
+	return n
 }
 
 // node needs s.mu.

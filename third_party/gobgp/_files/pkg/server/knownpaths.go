@@ -10,14 +10,17 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// KnownPath is a path of the table, best or not.
-type KnownPath struct{ *table.Path }
+// KnownPath is a path of the table, best or not. What it shows does not change any more.
+type KnownPath struct {
+	*table.Path
+	stale bool // GoBGP edits that of a path in the table
+}
 
 // Watched is the path as WatchPaths reports it.
 func (p KnownPath) Watched() Watched {
 	w := Watched{
 		Peer: p.GetSource().Name(), NLRI: p.GetNlri(), Withdrawn: p.IsNexthopInvalid,
-		Stale: p.IsStale(),
+		Stale: p.stale,
 	}
 	if !w.Withdrawn {
 		w.Attributes = p.SharedPathAttrs()
@@ -37,11 +40,17 @@ func (p KnownPath) AsGood(best KnownPath) bool { return best.Compare(p.Path) == 
 
 // knownPiece is after how many paths GoBGP does other work. The client of a hundred route
 // reflectors has as many paths of each prefix.
-const knownPiece = 1024
+const knownPiece = 4096
+
+// knownPrefix is one of a piece, whose paths end at a place.
+type knownPrefix struct {
+	nlri bgp.AddrPrefixInterface
+	end  int
+}
 
 // KnownPaths calls show with the paths of each prefix of a family, in the order of the prefixes,
-// the best path first, until show returns false. GoBGP does other work after every few prefixes:
-// one that comes meanwhile is not shown. show is called in GoBGP's goroutine and keeps nothing.
+// the best path first, until show returns false. GoBGP is asked for a piece at a time, and does its
+// other work while show is called: what changes meanwhile is not shown. show keeps nothing.
 func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
 	show func(nlri bgp.AddrPrefixInterface, paths []KnownPath) (more bool)) {
 	var keys []string
@@ -55,27 +64,35 @@ func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
 		return nil
 	}, false)
 	slices.Sort(keys)
+	var prefixes []knownPrefix
 	var paths []KnownPath
-	more := true
-	for more && len(keys) > 0 {
+	for len(keys) > 0 {
+		prefixes, paths = prefixes[:0], paths[:0]
+		stopped := true
 		s.mgmtOperation(func() error {
 			t, ok := s.globalRib.Tables[family]
-			if !ok { // stopped
-				more = false
-			}
-			for shown := 0; more && len(keys) > 0 && shown < knownPiece; keys = keys[1:] {
+			stopped = !ok
+			for ; ok && len(keys) > 0 && len(paths) < knownPiece; keys = keys[1:] {
 				d, ok := t.GetDestinations()[keys[0]]
 				if !ok {
 					continue
 				}
-				paths = paths[:0]
 				for _, p := range d.GetAllKnownPathList() {
-					paths = append(paths, KnownPath{p})
+					paths = append(paths, KnownPath{p, p.IsStale()})
 				}
-				shown += len(paths)
-				more = show(d.GetNlri(), paths)
+				prefixes = append(prefixes, knownPrefix{d.GetNlri(), len(paths)})
 			}
 			return nil
 		}, false)
+		if stopped {
+			return
+		}
+		begin := 0
+		for _, p := range prefixes {
+			if !show(p.nlri, paths[begin:p.end]) {
+				return
+			}
+			begin = p.end
+		}
 	}
 }
