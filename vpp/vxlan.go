@@ -218,6 +218,7 @@ type making struct {
 	vxlanTunnel
 	link  *interfaces.SwInterfaceDetails // that it is unnumbered to
 	fresh bool                           // it was made just now
+	err   error                          // why it has not all its settings
 }
 
 // applyVXLAN changes tunnels in four steps, each of which is one write for many of them.
@@ -242,7 +243,7 @@ func (l *session) applyVXLAN(ctx context.Context, ops []endpointOp) {
 		case link == nil:
 			op.done(fmt.Errorf("%w %s", route.ErrNoLink, op.end.Interface))
 		default:
-			makings = append(makings, &making{op, t, link, !ok})
+			makings = append(makings, &making{op, t, link, !ok, nil})
 		}
 	}
 	if len(gone) > 0 {
@@ -253,7 +254,13 @@ func (l *session) applyVXLAN(ctx context.Context, ops []endpointOp) {
 			}
 		}
 	}
-	l.finishTunnels(ctx, l.setTunnels(ctx, l.makeTunnels(ctx, makings)))
+	makings = l.makeTunnels(ctx, makings)
+	l.setTunnels(ctx, makings)
+	l.finishTunnels(ctx, makings)
+	l.undoTunnels(ctx, makings)
+	for _, m := range makings {
+		m.done(m.err)
+	}
 }
 
 // beforeVXLAN reads all interfaces, and the tunnels of ours among them.
@@ -332,7 +339,7 @@ func (l *session) ethernetInput(ctx context.Context, v6 bool) (uint32, error) {
 
 // setTunnels gives tunnels their settings. Those of the interface, which is made anew when they
 // change, are there for all; the MAC address of the node may change.
-func (l *session) setTunnels(ctx context.Context, all []*making) (on []*making) {
+func (l *session) setTunnels(ctx context.Context, all []*making) {
 	var reqs []request
 	var ends []int // of each in reqs
 	for _, m := range all {
@@ -357,28 +364,46 @@ func (l *session) setTunnels(ctx context.Context, all []*making) (on []*making) 
 		if from = ends[i]; m.fresh && errors.Is(mine[0].err, noSuchEntry) {
 			mine = mine[1:]
 		}
-		if err := outcomeOf(mine); err != nil {
-			m.done(err)
-			continue
-		}
-		on = append(on, m)
+		m.err = outcomeOf(mine)
 	}
-	return on
 }
 
 // finishTunnels marks tunnels that have all their settings.
 func (l *session) finishTunnels(ctx context.Context, all []*making) {
-	reqs := make([]request, len(all))
-	for i, m := range all {
-		reqs[i] = &interfaces.SwInterfaceTagAddDel{IsAdd: true,
-			SwIfIndex: interface_types.InterfaceIndex(m.index),
-			Tag:       mark{tunnelPrefix + m.end.Outer.String(), m.end.Digest()}.tag()}
+	var reqs []request
+	var asked []*making
+	for _, m := range all {
+		if m.err == nil {
+			asked = append(asked, m)
+			reqs = append(reqs, &interfaces.SwInterfaceTagAddDel{IsAdd: true,
+				SwIfIndex: interface_types.InterfaceIndex(m.index),
+				Tag:       mark{tunnelPrefix + m.end.Outer.String(), m.end.Digest()}.tag()})
+		}
 	}
 	for i, a := range change(ctx, l.conn, reqs) {
-		if a.err == nil {
-			l.vteps.set(all[i].end.Outer, all[i].index)
+		m := asked[i]
+		if m.err = a.err; m.err == nil {
+			l.vteps.set(m.end.Outer, m.index)
 		}
-		all[i].done(a.err)
+	}
+}
+
+// undoTunnels deletes those that could not be finished: what is refused is not there.
+func (l *session) undoTunnels(ctx context.Context, all []*making) {
+	gone := map[netip.Addr]vxlanTunnel{}
+	for _, m := range all {
+		if m.fresh && m.err != nil && !errors.Is(m.err, route.ErrUnanswered) {
+			gone[m.end.Outer] = m.vxlanTunnel
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	removed := l.removeTunnels(ctx, gone)
+	for _, m := range all {
+		if err := removed[m.end.Outer]; err != nil {
+			m.err = fmt.Errorf("%w: %w, and then %w", route.ErrUnanswered, m.err, err)
+		}
 	}
 }
 

@@ -123,6 +123,9 @@ func TestOneVXLANTunnelIsRefused(t *testing.T) {
 			}
 		})
 		s.Refuse(nil)
+		if n := len(s.VXLANNames()); n != 2 {
+			t.Errorf("%s: %d tunnels are there", message, n)
+		}
 		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
 		if got := s.VXLANTunnels(); !slices.Equal(got, want) {
 			t.Errorf("%s: VPP has\n%s", message, strings.Join(got, "\n"))

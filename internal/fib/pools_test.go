@@ -185,6 +185,9 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 		time.Sleep(time.Minute)
 		check(t, "one was taken away", r.dp.printObjectOps(),
 			"put tunnel to "+nodes[7]+" by tunl0")
+		r.dp.spoil(route.Endpoint{Interface: "tunl0", Outer: addr(nodes[8])}.Key())
+		time.Sleep(time.Minute)
+		check(t, "one was changed", r.dp.printObjectOps(), "put tunnel to "+nodes[8]+" by tunl0")
 		before := r.dp.listings()
 		time.Sleep(time.Minute)
 		if n := r.dp.listings() - before; n > 6 {
