@@ -102,6 +102,23 @@ func (s *syncer) adoptedLeads(e *entry) {
 	}
 }
 
+// losePaths: the endpoint of k was lost and is there again, so that the paths of routes through it
+// lead nowhere, as those over an interface that was made anew (syncer.stale).
+func (s *syncer) losePaths(k route.ObjectKey) {
+	id, ok := endpointOf(k)
+	if !ok || !k.HasOwnPaths() {
+		return
+	}
+	s.rewrite = true
+	for e, through := range s.objects.endpoints.through {
+		if slices.Contains(through, id) && !e.is(isStale) {
+			e.set(isUnsure | isStale | inDeletes)
+			s.stale.push(e)
+			s.markDirty(e)
+		}
+	}
+}
+
 // isLedThrough reports whether a route in the data plane leads, or may lead, through an endpoint.
 func (s *syncer) isLedThrough(k route.ObjectKey) bool {
 	id, ok := endpointOf(k)

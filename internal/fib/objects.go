@@ -550,6 +550,12 @@ func (s *syncer) objectsWritten(b *batch) {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
 			s.release(o)
+			if s.isListed(op.key) {
+				s.objects.bulk.writes++ // a listing from before this is void, too
+			}
+		}
+		if op.want != nil && op.before.unsure && b.isDone(i) {
+			s.losePaths(op.key)
 		}
 		if op.key.Kind == route.MadeLink && op.want != nil && op.before.digest != 0 &&
 			b.isDone(i) {

@@ -116,6 +116,46 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 	})
 }
 
+// A tunnel of VXLAN is an interface: what leads through it leads nowhere when it is made again.
+func TestRoutesThroughATunnelThatWasLost(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		facts := node("a")
+		facts.Interfaces = append(facts.Interfaces,
+			route.Interface{Name: "tunl0", Index: 4, Up: true},
+			route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
+		r.dp.tell(facts)
+		vtep := route.Endpoint{Interface: "vxlan.calico", Outer: addr("10.0.0.2"),
+			VXLAN: route.VXLANSettings{MAC: "66:00:00:00:00:02"}}
+		ipip := route.Endpoint{Interface: "tunl0", Outer: addr("10.0.0.2")}
+		r.set(func(w *Wanted) {
+			w.Encapsulation = &route.Encapsulation{Own4: pfx("10.0.0.1/24"),
+				Nodes: map[netip.Addr]route.Node{vtep.Outer: {Name: "b", VTEP: vtep.VXLAN.MAC}},
+				Pools: []route.Pool{
+					{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN},
+					{Name: "i", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP}}}
+			w.Sources[route.Overlay].Routes = []route.Route{{Key: key("10.4.0.0/26"),
+				Origin: route.Overlay, Paths: via("10.0.0.2")}}
+			w.Sources[route.Own].Objects = []route.Object{vtep, ipip}
+		})
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Minute)
+		r.dp.printOps()
+		r.dp.steal(ipip)
+		time.Sleep(time.Minute)
+		check(t, "IPIP", r.dp.printOps())
+		r.dp.steal(vtep)
+		time.Sleep(time.Minute)
+		check(t, "VXLAN", r.dp.printOps(), "del 10.4.0.0/26",
+			"put 10.4.0.0/26 via 10.0.0.2 vxlan.calico")
+		changed := vtep
+		changed.VXLAN.MAC = "66:00:00:00:00:99" // it stays the same interface
+		r.set(func(w *Wanted) {
+			w.Sources[route.Own].Objects = []route.Object{changed, ipip}
+		})
+		check(t, "another MAC address", r.dp.printOps())
+	})
+}
+
 // A route of ours must not become the longest match for the node behind its tunnel.
 func TestTunnelsDoNotLoop(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {

@@ -151,6 +151,14 @@ func TestVXLANOnVPP(t *testing.T) {
 	us.start(t)
 	leaves("with the next agent", near, far)
 	us.awaitReady(t)
+	for _, by := range []string{
+		"delete loopback interface intfc loop0", // the interface that tunnels are unnumbered to
+		"create vxlan tunnel src 10.0.0.102 dst 10.0.0.9 vni 4096 del",
+	} {
+		_, err := v.Command(t.Context(), by)
+		check(t, err)
+		leaves("after "+by, near, far)
+	}
 	near.mac = net.HardwareAddr{0x66, 0, 0, 0, 1, 9}
 	check(t, near.NS.SetMAC("vxlan.calico", near.mac))
 	check(t, near.NS.AddRoute(own.block, own.tunnel, "vxlan.calico")) // it went with the device

@@ -34,6 +34,12 @@ func (e Endpoint) Key() ObjectKey {
 	return ObjectKey{TunnelEndpoint, e.Interface, e.Outer.String()}
 }
 
+// HasOwnPaths reports whether k is an endpoint that is an interface to the data plane: when it
+// goes, the paths of routes through it are lost, though another endpoint takes its place.
+func (k ObjectKey) HasOwnPaths() bool {
+	return k.Kind == TunnelEndpoint && EncapBy(k.Interface) == VXLAN
+}
+
 func (e Endpoint) Digest() uint64 {
 	if e.VXLAN == (VXLANSettings{}) {
 		return endpointDigest
