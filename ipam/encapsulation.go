@@ -16,7 +16,7 @@ import (
 func Encapsulation(self string, tunnels []route.Encap,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
-	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]string{}}
+	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
 	var problems []calico.Problem
 	for _, p := range Pools(s) {
 		pool, more := encapPool(p, me, tunnels)
@@ -40,9 +40,14 @@ func Encapsulation(self string, tunnels []route.Encap,
 			case own.mine.IsValid() && a == own.mine.Addr():
 				why = fmt.Sprintf("%s is the address of this node, too", a)
 			case taken:
-				why = fmt.Sprintf("%s is the address of Node(%s), too", a, other)
+				why = fmt.Sprintf("%s is the address of Node(%s), too", a, other.Name)
+			case hasVXLAN(e, a.Is6()):
+				e.Nodes[a] = vtep(n, a.Is6())
+				if why = e.Nodes[a].NoVTEP; why == "" {
+					continue
+				}
 			default:
-				e.Nodes[a] = name
+				e.Nodes[a] = route.Node{Name: name}
 				continue
 			}
 			problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
@@ -50,6 +55,37 @@ func Encapsulation(self string, tunnels []route.Encap,
 		}
 	}
 	return e, problems
+}
+
+// hasVXLAN reports whether a pool of a family has VXLAN.
+func hasVXLAN(e *route.Encapsulation, v6 bool) bool {
+	return slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
+		return p.Encap == route.VXLAN && p.Prefix.Addr().Is6() == v6
+	})
+}
+
+// vtep is a Node with its VXLAN device. Felix makes none without an address for it
+// (felix/calc/vxlan_resolver.go).
+func vtep(n calico.Node, v6 bool) route.Node {
+	out := route.Node{Name: n.Name}
+	own, field := vxlanAddress(n, v6)
+	if !own.IsValid() {
+		out.NoVTEP = fmt.Sprintf("%s of Node(%s) is missing", field, n.Name)
+		return out
+	}
+	mac, err := n.VTEPMAC(v6)
+	if err != nil {
+		out.NoVTEP = fmt.Sprintf("Node(%s): %v", n.Name, err)
+	}
+	out.VTEP = mac
+	return out
+}
+
+func vxlanAddress(n calico.Node, v6 bool) (a netip.Addr, field string) {
+	if v6 {
+		return n.IPv6VXLANTunnelAddr, "spec.ipv6VXLANTunnelAddr"
+	}
+	return n.IPv4VXLANTunnelAddr, "spec.ipv4VXLANTunnelAddr"
 }
 
 // published are the addresses of hosts that no Node has.
@@ -100,14 +136,13 @@ func encapsulates(m calico.EncapMode) bool {
 // cannotEncapsulate says what this Node lacks for a pool, or "". Its addresses are calico-node's to
 // allocate.
 func cannotEncapsulate(pool route.Pool, me calico.Node) string {
-	own, tunnel := me.IPv4, me.IPv4VXLANTunnelAddr
-	ownField, tunnelField := "spec.bgp.ipv4Address", "spec.ipv4VXLANTunnelAddr"
-	switch {
-	case pool.Encap == route.IPIP:
+	own, ownField := me.IPv4, "spec.bgp.ipv4Address"
+	if pool.Prefix.Addr().Is6() {
+		own, ownField = me.IPv6, "spec.bgp.ipv6Address"
+	}
+	tunnel, tunnelField := vxlanAddress(me, pool.Prefix.Addr().Is6())
+	if pool.Encap == route.IPIP {
 		tunnel, tunnelField = me.IPv4IPIPTunnelAddr, "spec.bgp.ipv4IPIPTunnelAddr"
-	case pool.Prefix.Addr().Is6():
-		own, tunnel = me.IPv6, me.IPv6VXLANTunnelAddr
-		ownField, tunnelField = "spec.bgp.ipv6Address", "spec.ipv6VXLANTunnelAddr"
 	}
 	missing := ""
 	switch {
@@ -115,6 +150,11 @@ func cannotEncapsulate(pool route.Pool, me calico.Node) string {
 		missing = ownField
 	case !tunnel.IsValid():
 		missing = tunnelField
+	case pool.Encap == route.VXLAN:
+		if _, err := me.VTEPMAC(pool.Prefix.Addr().Is6()); err != nil {
+			return fmt.Sprintf("Node(%s): %v", me.Name, err)
+		}
+		return ""
 	default:
 		return ""
 	}

@@ -10,46 +10,95 @@ import (
 )
 
 const (
-	// ipipHeader is an IPv4 header without options, in bytes.
-	ipipHeader = 20
+	// What tunnels put before a packet, in bytes: an IPv4 header without options; for VXLAN the
+	// inner Ethernet header, those of VXLAN and UDP, and one of IPv4 or IPv6.
+	ipipHeader   = 20
+	vxlanHeader  = 50
+	vxlan6Header = 70
 	// minMTU is what IPv4 asks of every link, in bytes (RFC 791 §3.2); below, a value is no MTU.
 	minMTU = 68
+
+	// Felix' defaults.
+	vxlanPort = 4789
+	vxlanVNI  = 4096
+	maxVNI    = 1<<24 - 1
 )
 
-// Tunnels are what e needs in the data plane: the tunnel interface with its address, and an
-// endpoint for each other node, also for those to which packets leave plain, since their packets
-// may come tunnelled. They are sorted. uplink is the MTU of the interface that tunnelled packets
-// leave by, 0: not known.
+// MTUs are those of the interfaces that tunnelled packets of a family leave by, 0: not known.
+type MTUs struct{ IPv4, IPv6 uint16 }
+
+// Tunnels are what e needs in the data plane: of each kind the tunnel interface with its address,
+// and an endpoint for each other node, also for those to which packets leave plain, since their
+// packets may come tunnelled. They are sorted.
 func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot,
-	uplink uint16) []route.Object {
-	if !slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
-		return p.Encap == route.IPIP && p.Waits == ""
-	}) {
-		return nil
+	uplink MTUs) (all []route.Object) {
+	felix, me := s.FelixOn(self), s.Nodes[self]
+	if encapsulatesIn(e, route.IPIP, false) {
+		link := route.Link{Name: route.IPIP.Interface(e.Own4.Addr()), Kind: route.IPIPTunnel,
+			Source: e.Own4.Addr(), MTU: tunnelMTU(felix.IPIPMTU, uplink.IPv4, ipipHeader)}
+		all = append(all, link, route.Address{Interface: link.Name,
+			Address: netip.PrefixFrom(me.IPv4IPIPTunnelAddr, 32)}, route.Up{Interface: link.Name})
+		for _, a := range nodesOf(e, false) {
+			all = append(all, route.Endpoint{Interface: link.Name, Outer: a})
+		}
 	}
-	name := route.IPIP.Interface()
-	all := []route.Object{
-		route.Link{Name: name, Kind: route.IPIPTunnel, Source: e.Own4.Addr(),
-			MTU: ipipMTU(s.FelixOn(self).IPIPMTU, uplink)},
-		route.Address{Interface: name, Address: netip.PrefixFrom(
-			s.Nodes[self].IPv4IPIPTunnelAddr, 32)},
-		route.Up{Interface: name},
+	if encapsulatesIn(e, route.VXLAN, false) {
+		all = append(all, vxlanTunnels(e, e.Own4.Addr(), me, felix,
+			tunnelMTU(felix.VXLANMTU, uplink.IPv4, vxlanHeader))...)
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(e.Nodes), netip.Addr.Compare) {
-		if a.Is4() {
-			all = append(all, route.Endpoint{Interface: name, Outer: a})
+	if encapsulatesIn(e, route.VXLAN, true) {
+		all = append(all, vxlanTunnels(e, e.Own6.Addr(), me, felix,
+			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header))...)
+	}
+	return all
+}
+
+// encapsulatesIn reports whether a pool of a family has a kind, and this node can use it.
+func encapsulatesIn(e *route.Encapsulation, kind route.Encap, v6 bool) bool {
+	return slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
+		return p.Encap == kind && p.Waits == "" && p.Prefix.Addr().Is6() == v6
+	})
+}
+
+// vxlanTunnels are those of the family of own, this node's address.
+func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
+	felix calico.FelixConfiguration, mtu uint16) []route.Object {
+	port, vni := vxlanPort, vxlanVNI
+	if p := felix.VXLANPort; p > 0 && p < 1<<16 {
+		port = p
+	}
+	if n := felix.VXLANVNI; n > 0 && n <= maxVNI {
+		vni = n
+	}
+	address, _ := vxlanAddress(me, own.Is6())
+	mac, _ := me.VTEPMAC(own.Is6()) // checked: Pool.Waits
+	link := route.Link{Name: route.VXLAN.Interface(own), Kind: route.VXLANTunnel, MAC: mac,
+		MTU: mtu, Source: own,
+		VXLAN: route.VXLANLink{Address: address, VNI: uint32(vni), Port: uint16(port)}}
+	all := []route.Object{link, route.Up{Interface: link.Name}}
+	for _, a := range nodesOf(e, own.Is6()) {
+		if far := e.Nodes[a].VTEP; far != "" {
+			all = append(all, route.Endpoint{Interface: link.Name, Outer: a,
+				VXLAN: route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI,
+					Port: link.VXLAN.Port, MAC: far}})
 		}
 	}
 	return all
 }
 
-// ipipMTU is what the operator set, else what fits into the uplink.
-func ipipMTU(set int, uplink uint16) uint16 {
+// nodesOf are the other nodes' addresses of a family.
+func nodesOf(e *route.Encapsulation, v6 bool) []netip.Addr {
+	all := slices.SortedFunc(maps.Keys(e.Nodes), netip.Addr.Compare)
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return a.Is6() != v6 })
+}
+
+// tunnelMTU is what the operator set, else what fits into the uplink.
+func tunnelMTU(set int, uplink, header uint16) uint16 {
 	switch {
 	case set >= minMTU && set <= 1<<16-1:
 		return uint16(set)
-	case uplink >= minMTU+ipipHeader:
-		return uplink - ipipHeader
+	case uplink >= minMTU+header:
+		return uplink - header
 	}
 	return 0
 }

@@ -53,7 +53,7 @@ func TestTunnels(t *testing.T) {
 		}
 		e, _ := Encapsulation("a", []route.Encap{route.IPIP}, s)
 		var got []string
-		for _, o := range Tunnels("a", e, s, tc.uplink) {
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}) {
 			got = append(got, o.Key().String())
 			if l, ok := o.(route.Link); ok && (l.MTU != tc.mtu || l.Source != ip("192.0.2.5")) {
 				t.Errorf("%s: %+v", tc.name, l)

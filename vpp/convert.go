@@ -72,6 +72,7 @@ var pathTypes = map[route.Kind]fib_types.FibPathType{
 
 func encodePath(p route.Path, prefix netip.Prefix,
 	index func(string) (uint32, bool)) (fib_types.FibPath, error) {
+	p = ontoTunnel(p)
 	out := fib_types.FibPath{
 		SwIfIndex:  noInterface,
 		Weight:     max(p.Weight, 1),
@@ -143,7 +144,7 @@ func decodePath(p fib_types.FibPath, prefix netip.Prefix, name func(uint32) stri
 	if prefix.IsSingleIP() && out.NextHop == prefix.Addr() {
 		out.NextHop = netip.Addr{}
 	}
-	return out
+	return offTunnel(out)
 }
 
 func protocol(a netip.Addr) fib_types.FibPathNhProto {

@@ -19,6 +19,7 @@ const (
 	invalidInterface   apiError = -71
 	interfaceExists    apiError = -79
 
+	tunnelExists  apiError = -75
 	entryExists   apiError = -116
 	instanceInUse apiError = -147
 
@@ -45,6 +46,9 @@ var apiErrorNames = map[apiError]string{
 	interfaceExists:  "the interface exists already",
 	-114:             "the interface has addresses",
 	entryExists:      "the entry exists already",
+	tunnelExists:     "the tunnel exists already",
+	-76:              "no such graph node",
+	-82:              "source and destination are one address",
 	instanceInUse:    "the number is another interface's",
 	-65:              "no such classify table",
 	addressInUse:     "the address conflicts with another one",

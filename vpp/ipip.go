@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -90,9 +89,9 @@ func (l *session) deleteEndpoints(ctx context.Context, on interface_types.Interf
 	if err != nil || len(reqs) == 0 {
 		return err
 	}
-	for _, err := range changeTEIB(ctx, l.conn, reqs) {
-		if err != nil && !errors.Is(err, noSuchEntry) {
-			return err
+	for _, a := range change(ctx, l.conn, reqs) {
+		if a.err != nil && !errors.Is(a.err, noSuchEntry) {
+			return a.err
 		}
 	}
 	return nil
@@ -109,34 +108,6 @@ func readTEIB(ctx context.Context, c *conn) ([]teib.TeibEntry, error) {
 	return all, nil
 }
 
-// manyRequests go in one write.
-const manyRequests = 2048
-
-// changeTEIB sends requests, many at once, and returns the outcome of each.
-func changeTEIB(ctx context.Context, c *conn, reqs []request) (out []error) {
-	for some := range slices.Chunk(reqs, manyRequests) {
-		out = append(out, changeSomeTEIB(ctx, c, some)...)
-	}
-	return out
-}
-
-func changeSomeTEIB(ctx context.Context, c *conn, reqs []request) []error {
-	out := make([]error, len(reqs))
-	answers := make([]*teib.TeibEntryAddDelReply, len(reqs))
-	err := dump(ctx, c, reqs, func(i int, r *teib.TeibEntryAddDelReply) { answers[i] = r })
-	for i := range out {
-		switch {
-		case err != nil: // the reader may still be in the handler
-			out[i] = err
-		case answers[i] == nil:
-			out[i] = fmt.Errorf("VPP left request %d of %d unanswered", i, len(reqs))
-		default:
-			out[i] = vppError(answers[i].Retval)
-		}
-	}
-	return out
-}
-
 func endpointRequest(on uint32, e route.Endpoint, add bool) *teib.TeibEntryAddDel {
 	req := &teib.TeibEntryAddDel{Entry: teib.TeibEntry{
 		SwIfIndex: interface_types.InterfaceIndex(on), Peer: encodeAddress(e.NextHop()),
@@ -150,24 +121,21 @@ func endpointRequest(on uint32, e route.Endpoint, add bool) *teib.TeibEntryAddDe
 // endpoint returns what an entry is, if it is one that we make.
 func endpoint(e teib.TeibEntry, name string) (route.Endpoint, bool) {
 	peer := decodeUnion(e.Peer.Un, e.Peer.Af == ip_types.ADDRESS_IP6)
-	outer, ok := route.EndpointBehind(peer)
+	outer, ok := route.EndpointBehind(route.Path{Interface: name, NextHop: peer})
 	ok = ok && e.NhTableID == 0 && e.Nh.Af == ip_types.ADDRESS_IP4 &&
 		decodeUnion(e.Nh.Un, false) == outer
 	return route.Endpoint{Interface: name, Outer: outer}, ok
 }
 
-func readEndpoint(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
-	want, err := route.EndpointOf(k)
-	if err != nil {
-		return nil, err
-	}
-	on, _, err := l.findLink(ctx, k.Interface)
+// readTEIBEndpoint returns nil where there is no entry for a node.
+func readTEIBEndpoint(ctx context.Context, l *session, want route.Endpoint) (route.Object, error) {
+	on, _, err := l.findLink(ctx, want.Interface)
 	if err != nil {
 		return nil, err
 	}
 	all, err := readTEIB(ctx, l.conn)
 	for _, e := range all {
-		found, ok := endpoint(e, k.Interface)
+		found, ok := endpoint(e, want.Interface)
 		if ok && found == want && uint32(e.SwIfIndex) == on {
 			return found, nil
 		}
@@ -175,109 +143,58 @@ func readEndpoint(ctx context.Context, l *session, k route.ObjectKey) (route.Obj
 	return nil, wrap(err, "read tunnels")
 }
 
-func putEndpoint(ctx context.Context, l *session, o route.Object) error {
-	return applyOne(ctx, l, route.ObjectOp{Key: o.Key(), Put: o})
-}
-
-func removeEndpoint(ctx context.Context, l *session, k route.ObjectKey) error {
-	return applyOne(ctx, l, route.ObjectOp{Key: k})
-}
-
-func applyOne(ctx context.Context, l *session, op route.ObjectOp) (err error) {
-	l.applyEndpoints(ctx, []route.ObjectOp{op}, func(_ int, e error) { err = e })
-	return err
-}
-
-// Objects implements fib.Bulk: the endpoints on interfaces that have our mark.
-func (v *VPP) Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
-	l, err := v.current()
-	if err != nil {
-		return nil, err
-	}
-	if len(l.conn.missing(ipipNeeds)) > 0 || kind != route.TunnelEndpoint {
-		return nil, nil
-	}
-	links, err := readDetails(ctx, l.conn)
-	if err != nil {
-		return nil, fmt.Errorf("vpp: %w", err)
-	}
+// teibEndpoints lists the entries of interfaces that have our mark.
+func (l *session) teibEndpoints(ctx context.Context,
+	links []*interfaces.SwInterfaceDetails) (out []route.Object, err error) {
 	ours := map[interface_types.InterfaceIndex]string{}
 	for _, d := range links {
 		if m := markOf(d); m.name != "" && text(d.InterfaceDevType) == ipipDevice {
 			ours[d.SwIfIndex] = m.name
 		}
 	}
-	if len(ours) == 0 {
+	if len(ours) == 0 || len(l.conn.missing(ipipNeeds)) > 0 {
 		return nil, nil
 	}
 	all, err := readTEIB(ctx, l.conn)
-	if err != nil {
-		return nil, fmt.Errorf("vpp: read tunnels: %w", err)
-	}
-	var out []route.Object
 	for _, e := range all {
 		if found, ok := endpoint(e, ours[e.SwIfIndex]); ok && found.Interface != "" {
 			out = append(out, found)
 		}
 	}
-	return out, nil
+	return out, wrap(err, "read tunnels")
 }
 
-// ApplyObjects implements fib.Bulk.
-func (v *VPP) ApplyObjects(ctx context.Context, ops []route.ObjectOp,
-	done func(i int, err error)) {
-	l, err := v.current()
-	for i := range ops {
-		if err != nil {
-			done(i, err)
-		}
-	}
-	if err == nil {
-		l.applyEndpoints(ctx, ops, func(i int, err error) {
-			done(i, wrap(err, "vpp"))
-		})
-	}
-}
-
-// applyEndpoints changes endpoints, all in one write. They need not be looked up: an entry of a
-// node that is there is as we make it.
-func (l *session) applyEndpoints(ctx context.Context, ops []route.ObjectOp,
-	done func(i int, err error)) {
+// applyTEIB changes endpoints, all in one write. They need not be looked up: an entry of a node
+// that is there is as we make it.
+func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 	type link struct {
 		index uint32
 		err   error
 	}
 	links := map[string]link{} // each is looked up once
 	var reqs []request
-	var asked []int // which op each request is for
-	for i, op := range ops {
-		on, known := links[op.Key.Interface]
+	var asked []endpointOp // whom each request is for
+	for _, op := range ops {
+		on, known := links[op.end.Interface]
 		if !known {
-			on.index, _, on.err = l.findLink(ctx, op.Key.Interface)
-			links[op.Key.Interface] = on
+			on.index, _, on.err = l.findLink(ctx, op.end.Interface)
+			links[op.end.Interface] = on
 		}
-		e, err := route.EndpointOf(op.Key)
-		err = cmp.Or(err, on.err)
 		switch {
-		case errors.Is(err, route.ErrNoLink) && op.Put == nil:
-			done(i, nil) // it went with the interface
-		case err != nil:
-			done(i, err)
+		case errors.Is(on.err, route.ErrNoLink) && !op.put:
+			op.done(nil) // it went with the interface
+		case on.err != nil:
+			op.done(on.err)
 		default:
-			asked = append(asked, i)
-			reqs = append(reqs, endpointRequest(on.index, e, op.Put != nil))
+			asked = append(asked, op)
+			reqs = append(reqs, endpointRequest(on.index, op.end, op.put))
 		}
 	}
-	for n, err := range changeTEIB(ctx, l.conn, reqs) {
-		op := ops[asked[n]]
-		if op.Put != nil && errors.Is(err, entryExists) ||
-			op.Put == nil && errors.Is(err, noSuchEntry) {
-			err = nil
+	for i, a := range change(ctx, l.conn, reqs) {
+		op := asked[i]
+		if op.put && errors.Is(a.err, entryExists) || !op.put && errors.Is(a.err, noSuchEntry) {
+			a.err = nil
 		}
-		var refused apiError
-		if err != nil && !errors.As(err, &refused) {
-			err = fmt.Errorf("%w: %w", route.ErrUnanswered, err)
-		}
-		done(asked[n], wrap(err, "change %s", op.Key))
+		op.done(a.err)
 	}
 }

@@ -20,7 +20,8 @@ import (
 type links struct {
 	list    []route.Interface // by name
 	byIndex map[uint32]string
-	turn    string // the interface up to which polls have asked for tables
+	turn    string                // the interface up to which polls have asked for tables
+	tunnels map[netip.Addr]uint32 // of VXLAN, which list lacks
 }
 
 // index finds an interface by name.
@@ -56,7 +57,7 @@ const tablesPerPoll = 10
 // tablesPerPoll tables in turn.
 func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]uint32,
 	poll bool) (*links, error) {
-	list, err := listLinks(ctx, c)
+	list, tunnels, err := listLinks(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,8 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 			return nil, err
 		}
 	}
-	l := &links{byIndex: make(map[uint32]string, len(list)), turn: turn}
+	l := &links{byIndex: make(map[uint32]string, len(list)), turn: turn,
+		tunnels: tunnels}
 	l.list = slices.DeleteFunc(list, func(i route.Interface) bool { return gone[i.Index] })
 	for _, i := range l.list {
 		l.byIndex[i.Index] = i.Name
@@ -87,12 +89,20 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 	return l, nil
 }
 
-// listLinks reads the interfaces without addresses and tables.
-func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
+// listLinks reads the interfaces without addresses and tables. Tunnels of VXLAN, of which there may
+// be thousands, are no interfaces to anyone else.
+func listLinks(ctx context.Context, c *conn) ([]route.Interface, map[netip.Addr]uint32, error) {
 	all, err := readDetails(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	tunnels := map[netip.Addr]uint32{}
+	all = slices.DeleteFunc(all, func(d *interfaces.SwInterfaceDetails) bool {
+		if outer, t, ok := markedTunnel(d); ok && t.mark != unfinished {
+			tunnels[outer] = t.index
+		}
+		return isOwnVXLAN(d)
+	})
 	names, list := namesOf(all), make([]route.Interface, len(all))
 	for i, d := range all {
 		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
@@ -102,7 +112,7 @@ func listLinks(ctx context.Context, c *conn) ([]route.Interface, error) {
 			MTU: uint16(d.Mtu[0]),
 		}
 	}
-	return list, nil
+	return list, tunnels, nil
 }
 
 func readDetails(ctx context.Context, c *conn) ([]*interfaces.SwInterfaceDetails, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -169,8 +170,12 @@ func (l *session) finish(ctx context.Context, index uint32, want route.Link) err
 	if err == nil && needsClaim(want) {
 		err = l.unclaim(ctx, want.Name)
 	}
-	if err == nil && want.Kind == route.Loopback && want.MAC != "" {
+	isLoopback := want.Kind == route.Loopback || want.Kind == route.VXLANTunnel
+	if err == nil && isLoopback && want.MAC != "" {
 		err = l.setMAC(ctx, index, macOf(want))
+	}
+	if a := want.VXLAN.Address; err == nil && a.IsValid() {
+		err = l.setAddress(ctx, index, netip.PrefixFrom(a, a.BitLen()), true)
 	}
 	if err == nil && want.MTU != 0 {
 		err = l.setMTU(ctx, index, want.MTU)
@@ -315,6 +320,8 @@ var linkKinds = map[route.LinkKind]linkKind{
 		needs: []api.Message{(*interfaces.CreateSubif)(nil), (*interfaces.DeleteSubif)(nil)}},
 	route.Memif:      {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
 	route.IPIPTunnel: {device: ipipDevice, make: makeIPIP, remove: removeIPIP, needs: ipipNeeds},
+	route.VXLANTunnel: {device: vxlanDevice, make: makeVXLAN, remove: removeLoopback,
+		needs: vxlanNeeds}, // its device is that of a loopback
 	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
 		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil)}},
 	route.AFPacket: {device: afPacketDevice, make: makeAFPacket, remove: removeAFPacket,
@@ -358,7 +365,13 @@ func (l *session) createLoopback(ctx context.Context,
 	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
 }
 
+// removeLoopback deletes the tunnels of a VXLAN interface first.
 func removeLoopback(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
+	if name := markOf(d).name; route.EncapBy(name) == route.VXLAN {
+		if err := l.deleteVXLAN(ctx, name); err != nil {
+			return err
+		}
+	}
 	r, err := ask[interfaces.DeleteLoopbackReply](ctx, l.conn,
 		&interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
 	return cmp.Or(err, vppError(r.Retval))

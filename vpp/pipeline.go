@@ -80,7 +80,8 @@ func (l *session) encoder() *encoder { return &encoder{session: l, links: l.link
 
 // frame appends the request for op.
 func (e *encoder) frame(buf []byte, context uint32, op route.Op) ([]byte, error) {
-	req, paths, err := encodeOp(op, e.sourceFor(op.Route.Key).id, e.paths[:0], e.links.index)
+	req, paths, err := encodeOp(op, e.sourceFor(op.Route.Key).id, e.paths[:0],
+		e.indexIn(e.links))
 	if e.paths = paths; err != nil {
 		return buf, err
 	}

@@ -54,7 +54,7 @@ func (l *session) routesOf(ctx context.Context, t route.TableID, s source,
 			if found.Src != s.id {
 				return
 			}
-			r, err := decodeRoute(found, links.name)
+			r, err := decodeRoute(found, l.nameIn(links))
 			if err != nil {
 				bad = errors.Join(bad, err)
 				return
@@ -100,7 +100,7 @@ func (l *session) find(ctx context.Context, k route.Key) (route.Route, bool, err
 		}
 		return route.Route{}, false, err
 	}
-	r, err := decodeRoute(found, l.links.Load().name)
+	r, err := decodeRoute(found, l.nameIn(l.links.Load()))
 	r.Elevated = k.Elevated
 	return r, err == nil, err
 }

@@ -100,7 +100,7 @@ buffers { buffers-per-numa 4096 page-size 4k }
 physmem { max-size 128m }
 plugins { %[3]s plugin default { disable } plugin l3xc_plugin.so { enable }
   plugin memif_plugin.so { enable } plugin af_packet_plugin.so { enable }
-  plugin ping_plugin.so { enable } }
+  plugin ping_plugin.so { enable } plugin vxlan_plugin.so { enable } }
 `, r.dir, filepath.Base(r.dir), pluginPath(r.plugins))
 	if err := os.WriteFile(r.path("startup.conf"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)

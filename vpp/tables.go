@@ -134,7 +134,7 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 	if err := errors.Join(err, bad); err != nil || left != "" {
 		return left, err
 	}
-	now, err := listLinks(ctx, l.conn)
+	now, _, err := listLinks(ctx, l.conn)
 	if err != nil {
 		return "", err
 	}

@@ -121,6 +121,7 @@ type session struct {
 
 	survivors survivors
 	made      made
+	vteps     vteps
 }
 
 // New returns a VPP that is not connected yet.
@@ -273,11 +274,12 @@ func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 // readFacts reads the interfaces, for a poll or after an event, and returns the facts.
 func (l *session) readFacts(ctx context.Context, poll bool) (route.Facts, error) {
 	// before the list: a later deletion has an event of its own
-	generations := l.gone.counts()
+	generations, began := l.gone.counts(), l.vteps.count()
 	read, err := readLinks(ctx, l.conn, l.links.Load(), generations, poll)
 	if err != nil {
 		return route.Facts{}, fmt.Errorf("read interfaces: %w", err)
 	}
+	l.vteps.read(read.tunnels, began)
 	l.links.Store(read)
 	f := l.facts
 	f.Interfaces = read.list

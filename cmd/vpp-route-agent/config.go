@@ -421,6 +421,7 @@ func (c config) needs() calico.Needs {
 		// in Kubernetes nobody publishes, and it says that all blocks are needed
 		n.Hosts = c.hostsPrefix
 	}
+	n.VXLAN = !n.AllBlocks() && slices.Contains(tunnels(c.dataplane), route.VXLAN)
 	return n
 }
 

@@ -335,15 +335,16 @@ func TestEtcdInParts(t *testing.T) {
 
 func TestLearnDecidesWhatIsRead(t *testing.T) {
 	for args, want := range map[string]calico.Needs{
-		"":                                    {},
+		"":                                    {VXLAN: true},
+		"--dataplane=kernel":                  {},
 		"--learn=ipam":                        {NoBGP: true, Hosts: "/vpp-calico/hosts/"},
 		"--learn=bgp,ipam":                    {Hosts: "/vpp-calico/hosts/"},
 		"--learn=etcd":                        {NoBGP: true, Hosts: "/vpp-calico/hosts/"},
 		"--learn=bgp,etcd":                    {Hosts: "/vpp-calico/hosts/"},
 		"--learn=ipam,bgp":                    {Hosts: "/vpp-calico/hosts/"},
-		"--hosts-prefix=/lab/":                {},
-		"--blocks-prefix=/old/v2/ipv4/block/": {Blocks: "/old/v2/"},
-		"--blocks-prefix=/calico/ipam/v2/assignment/ipv4/block": {},
+		"--hosts-prefix=/lab/":                {VXLAN: true},
+		"--blocks-prefix=/old/v2/ipv4/block/": {Blocks: "/old/v2/", VXLAN: true},
+		"--blocks-prefix=/calico/ipam/v2/assignment/ipv4/block": {VXLAN: true},
 		"--learn=ipam --hosts-prefix=/lab/hosts --blocks-prefix=/b": {NoBGP: true,
 			Hosts: "/lab/hosts/", Blocks: "/b/"},
 	} {

@@ -64,7 +64,7 @@ func newLinux(cfg config, log *slog.Logger) (*fib.Engine, *kernel.Namespaces, er
 // tunnels are the kinds of tunnels that a data plane has.
 func tunnels(dataplane string) []route.Encap {
 	if dataplane == "vpp" {
-		return []route.Encap{route.IPIP}
+		return []route.Encap{route.IPIP, route.VXLAN}
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ func TestPlanEncapsulation(t *testing.T) {
 			{Name: "waits", Prefix: pfx("10.4.0.0/16"), Encap: route.IPIP, Waits: "no address"},
 		},
 		Own4: pfx("192.0.2.5/24"),
-		Nodes: map[netip.Addr]string{netip.MustParseAddr("192.0.2.9"): "edge-9",
-			netip.MustParseAddr("198.51.100.7"): "edge-7",
-			netip.MustParseAddr("fd77::7"):      "edge-7"},
+		Nodes: map[netip.Addr]route.Node{netip.MustParseAddr("192.0.2.9"): {Name: "edge-9"},
+			netip.MustParseAddr("198.51.100.7"): {Name: "edge-7"},
+			netip.MustParseAddr("fd77::7"):      {Name: "edge-7"}},
 	}
 	for dest, want := range map[string]string{
 		"10.1.0.0/26": `

@@ -114,12 +114,12 @@ func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncap
 		return nil
 	}
 	out := &prefixEncapsulation{Pool: pool.Name, Note: pool.Note, Nodes: []prefixAway{}}
-	for a, name := range e.Nodes {
+	for a, n := range e.Nodes {
 		if pool.Encap == route.Plain || a.Is4() != prefix.Addr().Is4() {
 			continue
 		}
 		l := e.Leaves(pool, a)
-		away := prefixAway{Node: name, NextHop: a, Encapsulation: l.Encap, Refused: l.Refused,
+		away := prefixAway{Node: n.Name, NextHop: a, Encapsulation: l.Encap, Refused: l.Refused,
 			Reason: l.Reason}
 		if l.Encap != route.Plain {
 			away.OuterSource, away.OuterDestination = &l.From, &l.To

@@ -272,7 +272,7 @@ func writeTunnelLine(b *strings.Builder, t *agent.TunnelCounts) {
 	if t == nil {
 		return
 	}
-	fmt.Fprintf(b, "IPIP  tunnels to %d of %s programmed\n", t.Programmed,
+	fmt.Fprintf(b, "%-5s tunnels to %d of %s programmed\n", t.Encapsulation, t.Programmed,
 		count(t.Desired, "node", "nodes"))
 	if t.Problem != "" {
 		fmt.Fprintf(b, "  ! %s\n", t.Problem)

@@ -64,6 +64,8 @@ var vppCommand = verbs(map[string]command{
 	"addresses": vppAddresses,
 	"links":     vppLinks,
 	"tunnels":   vppTunnels,
+	"vxlan":     vppVXLAN,
+	"lack":      vppLack,
 })
 
 // vpp start: an empty VPP; after vpp kill its next generation, which is empty.
@@ -161,6 +163,24 @@ func vppTunnels(sc *script, args []string) (string, error) {
 		rows = append(rows, a.String())
 	}
 	return sc.compare(rows, args[0])
+}
+
+// vpp vxlan FILE: the tunnels of VXLAN of ours.
+func vppVXLAN(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp vxlan FILE")
+	}
+	return sc.compare(v.server.VXLANTunnels(), args[0])
+}
+
+// vpp lack MESSAGE...: it does not have these, for connections made from now on.
+func vppLack(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err == nil {
+		v.server.Lack(args...)
+	}
+	return "", err
 }
 
 // ourTag is the mark of an interface of ours, but for its name.

@@ -156,7 +156,7 @@ type state struct {
 	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 	lostNodes      *GuardStatus
-	nodeMTU        uint16 // Facts.NodeMTU
+	nodeMTUs       ipam.MTUs // Facts.NodeMTUs
 }
 
 // New returns an Agent that does nothing until Run.
@@ -355,7 +355,7 @@ func (a *Agent) stepConvergence(now time.Time, d deferral) {
 
 // unusable counts resources that cannot be used. Each may stand for a peer or a route.
 func (a *Agent) unusable() (n int) {
-	for _, p := range a.remotes.Unlocated {
+	for _, p := range slices.Concat(a.remotes.Unlocated, a.plan.Overlay.Unlocated) {
 		if a.cfg.FIB.Holds(route.Key{Prefix: p}) {
 			n++
 		}
@@ -378,12 +378,12 @@ func (a *Agent) stepSweep(now time.Time, d deferral) {
 		return // tunnels are not known to be wanted before
 	}
 	d.unusable = a.unusable()
-	if d.unusable == 0 && a.cfg.EtcdRoutes != nil && !a.wanted.Sources[route.Etcd].Complete {
-		a.complete(route.Etcd) // these wait for no peer
+	if d.unusable == 0 && !a.wanted.Sources[route.Overlay].Complete {
+		a.complete(route.Etcd, route.Overlay) // these wait for no peer
 	}
 	if a.sweepWaits = d.waiting(now); a.sweepWaits == "" {
 		a.cfg.Log.Info("all sources have been heard; " +
 			"routes of an earlier run that none of them wants are deleted now")
-		a.complete(route.Own, route.BGP, route.Etcd)
+		a.complete(route.Own, route.BGP, route.Etcd, route.Overlay)
 	}
 }

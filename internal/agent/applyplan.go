@@ -38,11 +38,13 @@ func (a *Agent) facts(now time.Time) Facts {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
 	f.HeldNodes = a.heldNodes(now)
-	f.InterfacesRead, f.NodeMTU = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTU
+	f.InterfacesRead, f.NodeMTUs = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTUs
 	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
-		a.state.nodeMTU = mtuOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
+		a.state.nodeMTUs = mtusOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
 		// Tunnels stay as they are while the address is away.
-		f.InterfacesRead, f.NodeMTU = true, cmp.Or(a.state.nodeMTU, f.NodeMTU)
+		f.InterfacesRead = true
+		f.NodeMTUs.IPv4 = cmp.Or(a.state.nodeMTUs.IPv4, f.NodeMTUs.IPv4)
+		f.NodeMTUs.IPv6 = cmp.Or(a.state.nodeMTUs.IPv6, f.NodeMTUs.IPv6)
 	}
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {

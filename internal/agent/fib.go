@@ -45,36 +45,47 @@ func (a *Agent) setOwnRoutes() {
 			w.Encapsulation = p.Encapsulation
 		}
 		setSource(w, route.Own, own)
+		// With the pools, as what BGP has for them goes at the same moment.
+		overlay := fib.Source{Routes: remoteRoutes(route.Overlay, p.Overlay),
+			List: a.snapshot.Lists}
+		if was := w.Sources[route.Overlay].Routes; reflect.DeepEqual(was, overlay.Routes) {
+			overlay.Routes = was
+		}
+		setSource(w, route.Overlay, overlay)
 	})
 }
 
 // applyRemotes hands over the routes from etcd, once for each snapshot. They do not wait for what
 // BGP waits for: until BGP has converged, the node forwards by them.
 func (a *Agent) applyRemotes() {
-	if a.cfg.EtcdRoutes == nil || a.snapshot == a.remotesPlanned {
+	if a.snapshot == a.remotesPlanned {
 		return
 	}
 	old := a.remotes
 	a.remotesPlanned = a.snapshot
-	a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot)
-	a.unrouted = unrouted(a.cfg.Node, a.snapshot, a.remotes)
-	a.setWanted(func(w *fib.Wanted) {
-		w.Received = a.received
-		setSource(w, route.Etcd,
-			fib.Source{Routes: etcdRoutes(a.remotes), List: a.snapshot.Lists})
-	})
+	if a.cfg.EtcdRoutes != nil {
+		a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes,
+			a.snapshot).Underlay(a.plan.Encapsulation)
+		a.setWanted(func(w *fib.Wanted) {
+			w.Received = a.received
+			setSource(w, route.Etcd, fib.Source{Routes: remoteRoutes(route.Etcd, a.remotes),
+				List: a.snapshot.Lists})
+		})
+	}
+	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
+		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}
 	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
 }
 
-// etcdRoutes are the routes of a plan as the FIB engine takes them.
-func etcdRoutes(p ipam.RemotePlan) []route.Route {
+// remoteRoutes are the routes of a plan as the FIB engine takes them.
+func remoteRoutes(origin route.Origin, p ipam.RemotePlan) []route.Route {
 	var out []route.Route
 	for _, r := range p.Routes {
 		out = append(out, route.Route{
-			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: route.Etcd,
+			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin,
 			Paths: route.CanonicalPaths([]route.Path{{NextHop: r.NextHop}}),
 		})
 	}
@@ -83,9 +94,9 @@ func etcdRoutes(p ipam.RemotePlan) []route.Route {
 
 // unrouted are the prefixes without a route that a person should know of. This node's own blocks
 // need none.
-func unrouted(self string, c *calico.Snapshot, p ipam.RemotePlan) []UnroutedStatus {
+func unrouted(self string, c *calico.Snapshot, skipped []ipam.Skipped) []UnroutedStatus {
 	out := []UnroutedStatus{}
-	for _, s := range p.Skipped {
+	for _, s := range skipped {
 		if c.Blocks[s.Prefix].Owner.Host != self {
 			out = append(out, UnroutedStatus{s.Prefix, s.Reason})
 		}

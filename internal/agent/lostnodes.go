@@ -47,8 +47,10 @@ func (l *lostNodes) step(now time.Time, self string, s *calico.Snapshot,
 	before, held := l.nodes, l.held
 	l.seen, l.nodes = s, map[netip.Addr]string{}
 	for name, n := range s.Nodes {
-		if n.IPv4.IsValid() && name != self {
-			l.nodes[n.IPv4.Addr()] = name
+		for _, a := range nodeAddresses(n) {
+			if name != self {
+				l.nodes[a] = name
+			}
 		}
 	}
 	from := held // events add none

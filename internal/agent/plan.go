@@ -33,6 +33,8 @@ type Plan struct {
 	// it needs in the data plane.
 	Encapsulation *route.Encapsulation
 	Tunnels       []route.Object
+	// Overlay are the routes to other nodes in VXLAN pools.
+	Overlay ipam.RemotePlan
 }
 
 // Facts is what Plan must know besides the datastore.
@@ -61,12 +63,12 @@ type Facts struct {
 	// Restarting: the data plane kept routes of an earlier run when the agent started.
 	Restarting bool
 	// InterfacesRead: those of the data plane have been. Tunnels wait for it: they would be made
-	// anew as soon as NodeMTU is known.
+	// anew as soon as NodeMTUs are known.
 	InterfacesRead bool
-	// NodeMTU is that of the interface with this node's IPv4 address; 0: there was none.
-	NodeMTU uint16
+	// NodeMTUs are those of the interfaces with this node's addresses; 0: there was none.
+	NodeMTUs ipam.MTUs
 	// HeldNodes keep their tunnels, though the datastore lacks them.
-	HeldNodes map[netip.Addr]string
+	HeldNodes map[netip.Addr]route.Node
 	// ServicesVia is as configured.
 	ServicesVia ServicesVia
 	// Returning is an address of a service that is announced, and to which the data plane has no
@@ -127,14 +129,14 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 	f Facts) []calico.Problem {
 	e, problems := ipam.Encapsulation(self, o.Tunnels, c)
 	if e.Encapsulates() {
-		for a, name := range f.HeldNodes {
+		for a, n := range f.HeldNodes {
 			if _, there := e.Nodes[a]; !there {
-				e.Nodes[a] = name
+				e.Nodes[a] = n
 			}
 		}
-		p.Encapsulation = e
+		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
 		if f.InterfacesRead {
-			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTU)
+			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs)
 		}
 	}
 	return problems

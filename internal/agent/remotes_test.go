@@ -49,7 +49,8 @@ func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 }
 
 func TestEtcdRoutesAreRoutes(t *testing.T) {
-	got := etcdRoutes(ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, withRemote()))
+	got := remoteRoutes(route.Etcd, ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject},
+		withRemote()))
 	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" ||
 		got[0].Origin != route.Etcd {
 		t.Errorf("got %v", got)
@@ -61,7 +62,7 @@ func TestUnroutedLeavesOutOwnBlocks(t *testing.T) {
 	c.Nodes = nil
 	p := ipam.Remotes("a", []ipam.AddressSource{ipam.Published}, c)
 	var got []string
-	for _, u := range unrouted("a", c, p) {
+	for _, u := range unrouted("a", c, p.Skipped) {
 		got = append(got, u.Prefix.String())
 	}
 	if !slices.Equal(got, []string{"10.1.0.64/26"}) {

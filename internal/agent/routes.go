@@ -116,8 +116,8 @@ func pathStatus(p route.Path, table uint32) PathStatus {
 	if p.NextHop.IsValid() && !p.IsLookup() {
 		s.NextHop = p.NextHop.String()
 	}
-	if outer, ok := route.EndpointBehind(p.NextHop); ok && p.Interface == route.IPIP.Interface() {
-		s.NextHop, s.Encapsulation = outer.String(), new(route.IPIP)
+	if outer, ok := route.EndpointBehind(p); ok {
+		s.NextHop, s.Encapsulation = outer.String(), new(route.EncapBy(p.Interface))
 	}
 	if p.Interface == "" && p.Table != table {
 		s.Table = &p.Table

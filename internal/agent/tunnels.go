@@ -5,19 +5,23 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
 )
 
-// mtuOf is that of the interface with a node's IPv4 address; 0: there is none.
-func mtuOf(n calico.Node, all []route.Interface) uint16 {
-	i, _ := interfaceWith(n.IPv4.Addr(), all)
-	return i.MTU
+// mtusOf are those of the interfaces with a node's addresses; 0: there is none.
+func mtusOf(n calico.Node, all []route.Interface) ipam.MTUs {
+	four, _ := interfaceWith(n.IPv4.Addr(), all)
+	six, _ := interfaceWith(n.IPv6.Addr(), all)
+	return ipam.MTUs{IPv4: four.MTU, IPv6: six.MTU}
 }
 
+// interfaceWith returns the interface that has an address.
 func interfaceWith(a netip.Addr, all []route.Interface) (route.Interface, bool) {
 	for _, i := range all {
 		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
@@ -28,7 +32,7 @@ func interfaceWith(a netip.Addr, all []route.Interface) (route.Interface, bool) 
 }
 
 // heldNodes are those that the datastore's list lacks, and that keep their tunnels for a while.
-func (a *Agent) heldNodes(now time.Time) map[netip.Addr]string {
+func (a *Agent) heldNodes(now time.Time) map[netip.Addr]route.Node {
 	a.mu.Lock()
 	if a.believe {
 		a.lost.release()
@@ -38,7 +42,17 @@ func (a *Agent) heldNodes(now time.Time) map[netip.Addr]string {
 	if a.plan.Encapsulation == nil {
 		return nil
 	}
-	held := a.lost.step(now, a.cfg.Node, a.snapshot, a.cfg.FIB.Suspicious)
+	var held map[netip.Addr]route.Node
+	for addr, name := range a.lost.step(now, a.cfg.Node, a.snapshot, a.cfg.FIB.Suspicious) {
+		n, known := a.plan.Encapsulation.Nodes[addr] // as it was
+		if !known {
+			n.Name = name
+		}
+		if held == nil {
+			held = map[netip.Addr]route.Node{}
+		}
+		held[addr] = n
+	}
 	was := a.lostNodes
 	if a.lostNodes = a.lost.guard(); was == nil && a.lostNodes != nil {
 		a.cfg.Log.Warn("the datastore's list lacks so many nodes that it may be broken; tunnels "+
@@ -50,11 +64,16 @@ func (a *Agent) heldNodes(now time.Time) map[netip.Addr]string {
 // tunnelProblem says why no tunnelled packets arrive. The data plane takes those alone that come
 // for an address of its own.
 func (s *state) tunnelProblem() string {
-	if s.plan.Encapsulation == nil || s.nodeMTU > 0 {
-		return ""
+	for _, o := range s.plan.Tunnels {
+		l, isLink := o.(route.Link)
+		if !isLink || l.Source.Is4() && s.nodeMTUs.IPv4 > 0 ||
+			l.Source.Is6() && s.nodeMTUs.IPv6 > 0 {
+			continue
+		}
+		return fmt.Sprintf("no interface of the data plane has %s, this node's address: packets "+
+			"that other nodes encapsulate do not arrive", l.Source)
 	}
-	return fmt.Sprintf("no interface of the data plane has %s, this node's address: packets that "+
-		"other nodes encapsulate do not arrive", s.plan.Encapsulation.Own4.Addr())
+	return ""
 }
 
 // TunnelStatus is the tunnel to one node: what `tunnels -o json` prints.
@@ -80,15 +99,14 @@ func (a *Agent) Tunnels() []TunnelStatus {
 	a.mu.Lock()
 	plan := a.shown.plan
 	a.mu.Unlock()
-	var link route.Link
+	links, why := map[string]route.Link{}, map[string]string{}
 	for _, o := range plan.Tunnels {
 		if l, ok := o.(route.Link); ok {
-			link = l
+			links[l.Name] = l
+			if e := a.cfg.FIB.FindObject(l.Key()); !e.State.IsAcknowledged() {
+				why[l.Name] = e.Error
+			}
 		}
-	}
-	why := ""
-	if e := a.cfg.FIB.FindObject(link.Key()); link.Name != "" && !e.State.IsAcknowledged() {
-		why = e.Error
 	}
 	for _, e := range a.cfg.FIB.Endpoints() {
 		end, err := route.EndpointOf(e.Object)
@@ -96,28 +114,31 @@ func (a *Agent) Tunnels() []TunnelStatus {
 			continue
 		}
 		t := TunnelStatus{
-			Encapsulation: route.IPIP, OuterDestination: end.Outer, Interface: end.Interface,
-			MTU: link.MTU, State: e.State.String(), Since: e.Since, Reason: e.Error,
+			Encapsulation: route.EncapBy(end.Interface), OuterDestination: end.Outer,
+			Interface: end.Interface, State: e.State.String(), Since: e.Since, Reason: e.Error,
 		}
-		if e.State == fib.Pending && why != "" {
-			t.Reason = why // it waits for the interface
+		if e.State == fib.Pending && why[end.Interface] != "" {
+			t.Reason = why[end.Interface] // it waits for the interface
 		}
-		if plan.Encapsulation != nil {
-			own := plan.Encapsulation.Own4.Addr()
-			t.Node, t.OuterSource = plan.Encapsulation.Nodes[end.Outer], &own
+		if l, ok := links[end.Interface]; ok {
+			t.Node, t.OuterSource = plan.Encapsulation.Nodes[end.Outer].Name, &l.Source
+			t.MTU = l.MTU
 		}
 		out = append(out, t)
 	}
 	slices.SortFunc(out, func(a, b TunnelStatus) int {
-		return a.OuterDestination.Compare(b.OuterDestination)
+		return cmp.Or(a.OuterDestination.Compare(b.OuterDestination),
+			cmp.Compare(a.Encapsulation, b.Encapsulation))
 	})
 	return out
 }
 
 // TunnelCounts are the numbers of tunnels to other nodes.
 type TunnelCounts struct {
-	Desired    int `json:"desired"`
-	Programmed int `json:"programmed"`
+	// Encapsulation has the kinds of tunnels, with a comma between them.
+	Encapsulation string `json:"encapsulation"`
+	Desired       int    `json:"desired"`
+	Programmed    int    `json:"programmed"`
 	// Problem is why the first of the others is not programmed, or no packets come.
 	Problem string `json:"problem,omitempty"`
 }
@@ -128,7 +149,11 @@ func countTunnels(all []TunnelStatus, problem string) *TunnelCounts {
 		return nil
 	}
 	c := &TunnelCounts{Problem: problem}
+	var kinds []string
 	for _, t := range all {
+		if kind := t.Encapsulation.String(); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
 		switch {
 		case t.Node == "":
 		case t.State == fib.Programmed.String():
@@ -138,5 +163,7 @@ func countTunnels(all []TunnelStatus, problem string) *TunnelCounts {
 			c.Problem = cmp.Or(c.Problem, t.Reason)
 		}
 	}
+	slices.Sort(kinds)
+	c.Encapsulation = strings.Join(kinds, ", ")
 	return c
 }

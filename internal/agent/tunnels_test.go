@@ -11,6 +11,7 @@ import (
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
 )
 
 // encapsulated is a cluster of nodes a and b with a pool that has a mode.
@@ -29,8 +30,8 @@ func encapsulated(mode calico.EncapMode) *calico.Snapshot {
 func TestPlanEncapsulates(t *testing.T) {
 	vpp := bgp.Options{Tunnels: []route.Encap{route.IPIP}}
 	c := encapsulated(calico.EncapAlways)
-	held := map[netip.Addr]string{addr("192.168.4.99"): "gone"}
-	facts := Facts{InterfacesRead: true, NodeMTU: 1500, HeldNodes: held}
+	held := map[netip.Addr]route.Node{addr("192.168.4.99"): {Name: "gone"}}
+	facts := Facts{InterfacesRead: true, NodeMTUs: ipam.MTUs{IPv4: 1500}, HeldNodes: held}
 	for name, p := range map[string]Plan{
 		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),
 	} {
@@ -98,10 +99,13 @@ func TestTunnelsAreMadeOnce(t *testing.T) {
 func TestCountTunnels(t *testing.T) {
 	all := []TunnelStatus{{Node: "b", State: "programmed"}, {Node: "c", State: "failed",
 		Reason: "why"}, {State: "held"}}
-	if c := countTunnels(all, ""); *c != (TunnelCounts{2, 1, "why"}) {
+	for i := range all {
+		all[i].Encapsulation = route.IPIP
+	}
+	if c := countTunnels(all, ""); *c != (TunnelCounts{"IPIP", 2, 1, "why"}) {
 		t.Errorf("%+v", c)
 	}
-	if c := countTunnels(all[:1], "none comes"); *c != (TunnelCounts{1, 1, "none comes"}) {
+	if c := countTunnels(all[:1], "none comes"); *c != (TunnelCounts{"IPIP", 1, 1, "none comes"}) {
 		t.Errorf("%+v", c)
 	}
 	if c := countTunnels(nil, ""); c != nil {
@@ -112,15 +116,17 @@ func TestCountTunnels(t *testing.T) {
 // The problem is that of a node whose address is the kernel's, behind VPP.
 func TestTunnelProblem(t *testing.T) {
 	p := PlanFor("a", encapsulated(calico.EncapAlways),
-		bgp.Options{Tunnels: []route.Encap{route.IPIP}}, Facts{})
+		bgp.Options{Tunnels: []route.Encap{route.IPIP}}, Facts{InterfacesRead: true})
 	own := p.Encapsulation.Own4
 	n := calico.Node{IPv4: own}
 	links := []route.Interface{{Name: "uplink", MTU: 1500, Addresses: []netip.Prefix{own}}}
-	if mtuOf(n, links) != 1500 || mtuOf(calico.Node{IPv4: pfx("192.0.2.1/24")}, links) != 0 {
+	if mtusOf(n, links) != (ipam.MTUs{IPv4: 1500}) ||
+		mtusOf(calico.Node{IPv4: pfx("192.0.2.1/24")}, links) != (ipam.MTUs{}) {
 		t.Error("the uplink is not found")
 	}
 	for mtu, want := range map[uint16]bool{0: true, 1500: false} {
-		if s := (&state{plan: p, nodeMTU: mtu}); (s.tunnelProblem() != "") != want {
+		s := state{plan: p, nodeMTUs: ipam.MTUs{IPv4: mtu}}
+		if (s.tunnelProblem() != "") != want {
 			t.Errorf("MTU %d: %q", mtu, s.tunnelProblem())
 		}
 	}

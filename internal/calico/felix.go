@@ -23,7 +23,11 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 			all.IPv6ElevatedRoutePriority),
 		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime,
 			all.LiveMigrationRouteConvergenceTime),
-		IPIPMTU: cmp.Or(own.IPIPMTU, all.IPIPMTU),
+		IPIPMTU:    cmp.Or(own.IPIPMTU, all.IPIPMTU),
+		VXLANPort:  cmp.Or(own.VXLANPort, all.VXLANPort),
+		VXLANVNI:   cmp.Or(own.VXLANVNI, all.VXLANVNI),
+		VXLANMTU:   cmp.Or(own.VXLANMTU, all.VXLANMTU),
+		VXLANMTUV6: cmp.Or(own.VXLANMTUV6, all.VXLANMTUV6),
 	}
 }
 
@@ -36,6 +40,10 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		IPv6ElevatedRoutePriority         int      `json:"ipv6ElevatedRoutePriority"`
 		LiveMigrationRouteConvergenceTime duration `json:"liveMigrationRouteConvergenceTime"`
 		IPIPMTU                           int      `json:"ipipMTU"`
+		VXLANPort                         int      `json:"vxlanPort"`
+		VXLANVNI                          int      `json:"vxlanVNI"`
+		VXLANMTU                          int      `json:"vxlanMTU"`
+		VXLANMTUV6                        int      `json:"vxlanMTUV6"`
 	}
 	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return FelixConfiguration{}, err
@@ -48,5 +56,9 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		IPv6ElevatedRoutePriority:         spec.IPv6ElevatedRoutePriority,
 		LiveMigrationRouteConvergenceTime: time.Duration(spec.LiveMigrationRouteConvergenceTime),
 		IPIPMTU:                           spec.IPIPMTU,
+		VXLANPort:                         spec.VXLANPort,
+		VXLANVNI:                          spec.VXLANVNI,
+		VXLANMTU:                          spec.VXLANMTU,
+		VXLANMTUV6:                        spec.VXLANMTUV6,
 	}, nil
 }

@@ -84,12 +84,14 @@ func TestFelixConfigurations(t *testing.T) {
 	s.Put(key("default"),
 		[]byte(
 			`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,
-				"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true}}`))
+				"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true,
+				"vxlanPort":4790,"vxlanVNI":7,"vxlanMTU":1400,"vxlanMTUV6":1380}}`))
 	s.Put(key("node.edge-5"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	s.Put(key("node.edge-50"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	got := s.Snapshot(1)
 	want := FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled",
-		IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second}
+		IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second,
+		VXLANPort: 4790, VXLANVNI: 7, VXLANMTU: 1400, VXLANMTUV6: 1380}
 	both := want
 	both.Name, both.IPv6NormalRoutePriority = "", 2000
 	if on := got.FelixOn("edge-5"); on != both {

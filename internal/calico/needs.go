@@ -18,6 +18,9 @@ type Needs struct {
 	Hosts string
 	// Blocks is the prefix, with a final slash, of IPAM's blocks; "": Calico's own.
 	Blocks string
+	// VXLAN: the data plane has tunnels for pools with vxlanMode, whose routes come from blocks.
+	// All blocks are read as soon as there is such a pool.
+	VXLAN bool
 }
 
 const (
@@ -94,7 +97,7 @@ func (n Needs) Ranges(node string) []Range {
 	return all
 }
 
-// AllBlocks reports whether routes to other nodes come from their blocks.
+// AllBlocks reports whether routes to other nodes come from their blocks, whatever pools there are.
 func (n Needs) AllBlocks() bool { return n.NoBGP || n.Hosts != "" }
 
 func (n Needs) blocks() string { return cmp.Or(n.Blocks, blockPath) }

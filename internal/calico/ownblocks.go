@@ -51,6 +51,9 @@ func decodeHandle(_ Key, value []byte) ([]netip.Prefix, error) {
 // blocks are read, WantedBlocks.
 func (s *Store) Ranges() []Range {
 	all := s.ranges
+	if s.AllBlocks() && !s.needs.AllBlocks() {
+		return append(all, Range{Prefix: s.needs.blocks()})
+	}
 	for _, cidr := range s.WantedBlocks() {
 		key := s.needs.blocks() + blockSegments(cidr)
 		all = append(all, Range{Prefix: key, Exact: true})
@@ -58,11 +61,23 @@ func (s *Store) Ranges() []Range {
 	return all
 }
 
+// AllBlocks reports whether all blocks are to be read. That stays true: a pool whose mode changes
+// may change it back.
+func (s *Store) AllBlocks() bool {
+	if s.needs.AllBlocks() || s.overlay || !s.needs.VXLAN {
+		return s.needs.AllBlocks() || s.overlay
+	}
+	for _, p := range s.now.IPPools {
+		s.overlay = s.overlay || p.VXLANMode == EncapAlways || p.VXLANMode == EncapCrossSubnet
+	}
+	return s.overlay
+}
+
 // WantedBlocks returns the blocks that a node with BGP needs, sorted: those that affinities of this
 // node name, and those with an address of a tunnel of this node, by IPAM's handles and by the Node.
 // It returns none where all blocks are read.
 func (s *Store) WantedBlocks() []netip.Prefix {
-	if s.needs.AllBlocks() {
+	if s.AllBlocks() {
 		return nil
 	}
 	wanted := map[netip.Prefix]bool{}

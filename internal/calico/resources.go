@@ -16,10 +16,12 @@ func decodeNode(k Key, value []byte) (Node, error) {
 			IPv4IPIPTunnelAddr      string   `json:"ipv4IPIPTunnelAddr"`
 			RouteReflectorClusterID string   `json:"routeReflectorClusterID"`
 		} `json:"bgp"`
-		IPv4VXLANTunnelAddr string          `json:"ipv4VXLANTunnelAddr"`
-		IPv6VXLANTunnelAddr string          `json:"ipv6VXLANTunnelAddr"`
-		Addresses           json.RawMessage `json:"addresses"`
-		Wireguard           struct {
+		IPv4VXLANTunnelAddr  string          `json:"ipv4VXLANTunnelAddr"`
+		IPv6VXLANTunnelAddr  string          `json:"ipv6VXLANTunnelAddr"`
+		VXLANTunnelMACAddr   string          `json:"vxlanTunnelMACAddr"`
+		VXLANTunnelMACAddrV6 string          `json:"vxlanTunnelMACAddrV6"`
+		Addresses            json.RawMessage `json:"addresses"`
+		Wireguard            struct {
 			IPv4 string `json:"interfaceIPv4Address"`
 			IPv6 string `json:"interfaceIPv6Address"`
 		} `json:"wireguard"`
@@ -29,7 +31,9 @@ func decodeNode(k Key, value []byte) (Node, error) {
 		return Node{}, err
 	}
 	n := Node{Name: k.Name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber),
-		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID}
+		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID,
+		VXLANTunnelMACAddr:      spec.VXLANTunnelMACAddr,
+		VXLANTunnelMACAddrV6:    spec.VXLANTunnelMACAddrV6}
 	n.HostIPv4, n.HostIPv6 = hostAddresses(spec.Addresses)
 	var errs []error
 	n.IPv4, err = ParseHostPrefix(spec.BGP.IPv4Address, false)

@@ -103,7 +103,9 @@ type Node struct {
 
 	// tunnel addresses of this node, invalid if absent
 	IPv4IPIPTunnelAddr, IPv4VXLANTunnelAddr, IPv6VXLANTunnelAddr netip.Addr
-	WireguardIPv4, WireguardIPv6                                 netip.Addr
+	// as written; VTEPMAC has the address that counts
+	VXLANTunnelMACAddr, VXLANTunnelMACAddrV6 string
+	WireguardIPv4, WireguardIPv6             netip.Addr
 }
 
 // Tunnel is an address of a node's tunnel device.
@@ -216,6 +218,10 @@ type FelixConfiguration struct {
 	LiveMigrationRouteConvergenceTime time.Duration
 	// IPIPMTU is of packets that leave by IPIP, in bytes; 0: what fits into the uplink.
 	IPIPMTU int
+	// VXLANPort and VXLANVNI are of tunnels of both families; 0: 4789 and 4096, as in Felix.
+	VXLANPort, VXLANVNI int
+	// VXLANMTU and VXLANMTUV6 are as IPIPMTU, each of one family.
+	VXLANMTU, VXLANMTUV6 int
 }
 
 // SecretKeyRef names a password. Calico's resource has no namespace.

@@ -17,6 +17,8 @@ type Store struct {
 	node   string
 	needs  Needs
 	ranges []Range // Needs.Ranges
+	// overlay: there is or was a pool whose routes come from blocks, see AllBlocks
+	overlay bool
 
 	now   contents
 	owned map[Kind]bool  // whose maps no snapshot shares

@@ -17,7 +17,7 @@ type testCase struct {
 }
 
 var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases,
-	connectionCases, objectCases, linkCases, tunnelCases, externalCases)
+	connectionCases, objectCases, linkCases, tunnelCases, vxlanCases, externalCases)
 
 var routeCases = []testCase{
 	{"an attached next hop reads back as put", "", func(t *testing.T, b *bench) {

@@ -303,8 +303,10 @@ func (f *Follower) dropUnwanted() {
 			return false
 		}
 		delete(f.known, r.Range)
-		if r.Exact {
+		if r.Exact && !isCovered(r.Prefix, wanted) {
 			f.data.Delete(r.Prefix)
+		} else if r.Exact {
+			return true // it was listed with the range that takes its place
 		} else {
 			prefixes = append(prefixes, r.Prefix)
 		}
@@ -314,6 +316,15 @@ func (f *Follower) dropUnwanted() {
 		f.data.BeginList()
 		f.data.EndList(prefixes...)
 	}
+}
+
+func isCovered(key string, by map[Range]bool) bool {
+	for r := range by {
+		if !r.Exact && strings.HasPrefix(key, r.Prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // listRange puts the keys of r. It may run beside the loop, if put may.

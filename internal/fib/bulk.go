@@ -61,10 +61,10 @@ func (s *syncer) listed(x spot) (lost int) {
 		return 0
 	}
 	b.due = false
-	there := make(map[route.ObjectKey]bool, len(x.list))
+	there := make(map[route.ObjectKey]uint64, len(x.list)) // digests
 	for _, found := range x.list {
 		k := found.Key()
-		if there[k] = true; s.objects.byKey[k] == nil {
+		if there[k] = found.Digest(); s.objects.byKey[k] == nil {
 			o := s.object(k)
 			o.actual, o.owner = found.Digest(), unknownSource
 			o.set(isAdopted)
@@ -73,7 +73,8 @@ func (s *syncer) listed(x spot) (lost int) {
 		}
 	}
 	for _, o := range s.objects.all() {
-		if s.isListed(o.key) && !there[o.key] && o.actual != 0 && !o.is(isUnsure|isFlying) {
+		if s.isListed(o.key) && o.actual != 0 && there[o.key] != o.actual &&
+			!o.is(isUnsure|isFlying) {
 			lost++
 			o.set(isUnsure)
 			s.settle(o.entry)

@@ -46,7 +46,7 @@ func endpointOf(k route.ObjectKey) (id endpointID, ok bool) {
 // endpointsOf lists those that paths lead through.
 func endpointsOf(paths []route.Path) (all []endpointID) {
 	for _, p := range paths {
-		if _, ok := route.EndpointBehind(p.NextHop); ok && p.Interface != "" {
+		if _, ok := route.EndpointBehind(p); ok {
 			all = append(all, endpointID{p.Interface, p.NextHop})
 		}
 	}

@@ -196,6 +196,15 @@ func (d *fake) steal(o route.Object) {
 	}
 }
 
+// spoil changes an endpoint that is there.
+func (d *fake) spoil(k route.ObjectKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.objects[k].(route.Endpoint)
+	e.VXLAN.MAC = "another"
+	d.objects[k] = e
+}
+
 // inTable lists our routes in a table.
 func (d *fake) inTable(id route.TableID) (keys []route.Key) {
 	for k := range d.ours {

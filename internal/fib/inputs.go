@@ -27,7 +27,7 @@ type pendingInputs struct {
 }
 
 // numSources counts the origins, Unknown among them.
-const numSources = sourceID(route.Uplink) + 1
+const numSources = sourceID(route.Overlay) + 1
 
 // Wanted is everything that the FIB is to be made of, besides what BGP has learned. The slices are
 // not changed after Set.

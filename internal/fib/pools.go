@@ -14,7 +14,8 @@ import (
 // poolOf returns the pool by which routes of an origin to k leave; the zero Pool: they leave plain.
 // External configuration and this node itself say how their packets leave.
 func (f Facts) poolOf(k route.Key, o route.Origin) (pool route.Pool) {
-	if f.Encapsulation == nil || k.Table != 0 || o != route.BGP && o != route.Etcd {
+	if f.Encapsulation == nil || k.Table != 0 ||
+		o != route.BGP && o != route.Etcd && o != route.Overlay {
 		return pool
 	}
 	if p := f.Encapsulation.PoolOf(k.Prefix); p != nil && p.Encap != route.Plain {
@@ -36,16 +37,16 @@ func (v *view) leave(p resolved, pool route.Pool) resolved {
 	if l.Refused || l.Encap == route.Plain {
 		return p
 	}
-	name := l.Encap.Interface()
-	i, there := v.facts.Interface(name)
+	by := route.Endpoint{Interface: l.Encap.Interface(l.To), Outer: l.To}
+	i, there := v.facts.Interface(by.Interface)
 	switch {
 	case !there:
-		p.reason = Reason{what: interfaceMissing, name: name}
+		p.reason = Reason{what: interfaceMissing, name: by.Interface}
 	case !i.Up:
-		p.reason = Reason{what: interfaceDown, name: name}
+		p.reason = Reason{what: interfaceDown, name: by.Interface}
 	default:
 		p.near, p.outer = p.Interface != "", l.To
-		p.NextHop, p.Interface, p.Table = route.EndpointHop(l.To), name, 0
+		p.NextHop, p.Interface, p.Table = by.NextHop(), by.Interface, 0
 	}
 	return p
 }
@@ -65,8 +66,8 @@ func (s *selection) setEncapsulation(to *route.Encapsulation) {
 		!slices.Equal(before.Pools, to.Pools) {
 		s.poolsChanged()
 	} else {
-		s.nodesChanged(before.Nodes, to.Nodes)
-		s.nodesChanged(before.Published, to.Published)
+		nodesChanged(s, before.Nodes, to.Nodes)
+		nodesChanged(s, before.Published, to.Published)
 	}
 	s.refresh()
 }
@@ -85,18 +86,18 @@ func (s *selection) poolsChanged() {
 				set := s.pathSet(c.set.paths, c.set.static, pool)
 				s.leave(c)
 				s.join(c, set)
-				s.markDirty(e)
+				s.dirtyWithHops(e) // the guard may say something else
 			}
 		}
 	}
 }
 
-// nodesChanged has those path sets resolved again that name a node that came or went.
-func (s *selection) nodesChanged(before, after map[netip.Addr]string) {
-	for _, m := range [...][2]map[netip.Addr]string{{before, after}, {after, before}} {
-		for a := range m[0] {
+// nodesChanged has those path sets resolved again that name a node that came, went or changed.
+func nodesChanged[V comparable](s *selection, before, after map[netip.Addr]V) {
+	for _, m := range [...][2]map[netip.Addr]V{{before, after}, {after, before}} {
+		for a, n := range m[0] {
 			hop := s.hops.byKey[NextHop{Address: a}]
-			if _, there := m[1][a]; there || hop == nil {
+			if other, there := m[1][a]; there && other == n || hop == nil {
 				continue
 			}
 			for set := range hop.sets {

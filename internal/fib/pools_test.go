@@ -29,12 +29,12 @@ func tunnelled(t *testing.T, f func(*testing.T, *running)) {
 
 // encapsulate wants tunnels to these nodes: always for 10.1/16, across subnets for 10.2/16.
 func (r *running) encapsulate(nodes ...string) {
-	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]string{},
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{},
 		Pools: []route.Pool{{Name: "always", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP},
 			{Name: "cross", Prefix: pfx("10.2.0.0/16"), Encap: route.IPIP, CrossSubnet: true}}}
 	var all []route.Object
 	for _, n := range nodes {
-		e.Nodes[addr(n)] = n
+		e.Nodes[addr(n)] = route.Node{Name: n}
 		all = append(all, route.Endpoint{Interface: "tunl0", Outer: addr(n)})
 	}
 	r.set(func(w *Wanted) {
@@ -66,6 +66,53 @@ func TestTheSameNextHopIsPlainAndATunnel(t *testing.T) {
 		check(t, "no pool encapsulates any more", sorted(r.dp.printOps()),
 			"put 10.1.0.0/26 via 10.0.0.2 eth0", "put 10.1.0.128/26 via 10.0.0.9 eth0",
 			"put 10.2.0.64/26 via 192.0.2.1")
+	})
+}
+
+// In a pool with VXLAN the datastore alone says where packets go, whatever covers its routes.
+func TestOverlayGoesBeforeBGP(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		facts := node("a")
+		facts.Interfaces = append(facts.Interfaces,
+			route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
+		r.dp.tell(facts)
+		e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{
+			addr("10.0.0.2"): {Name: "b", VTEP: "66:00:00:00:00:02"}},
+			Pools: []route.Pool{{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN}}}
+		pools := func(e *route.Encapsulation, overlay ...route.Route) {
+			r.set(func(w *Wanted) {
+				w.Encapsulation = e
+				w.Sources[route.Overlay].Routes = overlay
+				w.Sources[route.Own].Objects = []route.Object{route.Endpoint{
+					Interface: "vxlan.calico", Outer: addr("10.0.0.2"),
+					VXLAN: route.VXLANSettings{MAC: "66:00:00:00:00:02"}}}
+			})
+		}
+		ours := route.Route{Key: key("10.4.0.0/26"), Origin: route.Overlay, Paths: via("10.0.0.2")}
+		for _, p := range []string{"10.4.0.0/26", "10.4.0.64/26", "10.4.0.0/15"} {
+			r.Learn(pfx(p), via("10.0.0.3"))
+		}
+		check(t, "no pool", sorted(r.dp.printOps()), "put 10.4.0.0/15 via 10.0.0.3 eth0",
+			"put 10.4.0.0/26 via 10.0.0.3 eth0", "put 10.4.0.64/26 via 10.0.0.3 eth0")
+		pools(e, ours)
+		check(t, "VXLAN", sorted(r.dp.printOps()), "del 10.4.0.64/26",
+			"put 10.4.0.0/26 via 10.0.0.2 vxlan.calico")
+		if s := r.state("10.4.0.64/26"); s.State != Unusable || s.Reason.String() !=
+			"IPPool(v) has VXLAN: its routes come from blocks and Nodes, not from BGP" {
+			t.Errorf("%s, %s", s.State, s.Reason)
+		}
+		broken := *e
+		broken.Nodes = map[netip.Addr]route.Node{addr("10.0.0.2"): {Name: "b", NoVTEP: "why"}}
+		pools(&broken, ours)
+		check(t, "the node has no VTEP", r.dp.printOps(), "del 10.4.0.0/26")
+		if s := r.state("10.4.0.0/26"); s.Reason.String() != "IPPool(v) has VXLAN: why" {
+			t.Errorf("%s, %s", s.State, s.Reason)
+		}
+		pools(e, ours)
+		check(t, "it has one", r.dp.printOps(), "put 10.4.0.0/26 via 10.0.0.2 vxlan.calico")
+		pools(nil)
+		check(t, "no pool again", sorted(r.dp.printOps()), "put 10.4.0.0/26 via 10.0.0.3 eth0",
+			"put 10.4.0.64/26 via 10.0.0.3 eth0")
 	})
 }
 
@@ -138,6 +185,9 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 		time.Sleep(time.Minute)
 		check(t, "one was taken away", r.dp.printObjectOps(),
 			"put tunnel to "+nodes[7]+" by tunl0")
+		r.dp.spoil(route.Endpoint{Interface: "tunl0", Outer: addr(nodes[8])}.Key())
+		time.Sleep(time.Minute)
+		check(t, "one was changed", r.dp.printObjectOps(), "put tunnel to "+nodes[8]+" by tunl0")
 		before := r.dp.listings()
 		time.Sleep(time.Minute)
 		if n := r.dp.listings() - before; n > 6 {

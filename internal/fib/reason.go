@@ -42,6 +42,7 @@ const (
 	noFacts
 	keptByGuard
 	cannotLeave
+	inOverlay
 )
 
 // Waits reports whether something outside of the route is missing, which may come: an interface, a
@@ -49,7 +50,7 @@ const (
 func (r Reason) Waits() bool {
 	switch r.what {
 	case notUnicast, linkLocalOnly, ownAddress, ownNextHop, isReserved, isService, isConnected,
-		coversOwn, coversPeer, insideOwnBlock:
+		coversOwn, coversPeer, insideOwnBlock, inOverlay:
 		return false
 	}
 	return true
@@ -112,6 +113,9 @@ func (r Reason) String() string {
 		return fmt.Sprintf("it lies in %v, a block of this node", r.prefix)
 	case noFacts:
 		return "the data plane has not been seen yet"
+	case inOverlay:
+		return fmt.Sprintf("IPPool(%s) has VXLAN: its routes come from blocks and Nodes, not from "+
+			"BGP", r.name)
 	case cannotLeave:
 		return r.name
 	case keptByGuard:

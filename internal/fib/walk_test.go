@@ -194,7 +194,7 @@ func (w *walker) setNormal() {
 
 // setRoutes replaces all of one origin.
 func (w *walker) setRoutes() {
-	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.Etcd}).Draw(w.t,
+	origin := rapid.SampledFrom(walkOrigins).Draw(w.t,
 		"origin")
 	for k := range w.w.wants {
 		w.want(k, Candidate{Origin: origin})
@@ -269,17 +269,22 @@ func (w *walker) keepOut() {
 
 // encapsulate changes pools and nodes, and with the nodes the endpoints that are wanted.
 func (w *walker) encapsulate() {
-	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]string{}}
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{}}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPools), 0, 3, rapid.ID).Draw(
 		w.t, "pools") {
 		e.Pools = append(e.Pools, route.Pool{
 			Name: s, Prefix: pfx(s), CrossSubnet: rapid.Bool().Draw(w.t, "cross-subnet"),
-			Encap: rapid.SampledFrom([]route.Encap{route.Plain, route.IPIP}).Draw(w.t, "encap"),
+			Encap: rapid.SampledFrom([]route.Encap{route.Plain, route.IPIP,
+				route.VXLAN}).Draw(w.t, "encap"),
 		})
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkHops4), 0, 5, rapid.ID).Draw(
 		w.t, "nodes") {
-		e.Nodes[addr(s)] = s
+		n := route.Node{Name: s, VTEP: "66:00:00:00:00:01"}
+		if rapid.IntRange(0, 3).Draw(w.t, "no VTEP") == 0 {
+			n = route.Node{Name: s, NoVTEP: "it has none"}
+		}
+		e.Nodes[addr(s)] = n
 	}
 	if w.w.encap = e; rapid.IntRange(0, 3).Draw(w.t, "none") == 0 {
 		w.w.encap = nil
@@ -289,11 +294,18 @@ func (w *walker) encapsulate() {
 
 var walkPools = []string{"10.1.0.0/16", "10.1.0.64/26", "10.9.0.0/24", "10.8.0.0/15", "fd10::/64"}
 
+// walkOrigins are those that set their routes at once.
+var walkOrigins = []route.Origin{route.Own, route.External, route.Etcd, route.Overlay}
+
 func (w *walker) handEncapsulation() {
 	w.endpoints = nil
 	if w.w.encap != nil {
-		for a := range w.w.encap.Nodes {
+		for a, n := range w.w.encap.Nodes {
 			w.endpoints = append(w.endpoints, route.Endpoint{Interface: "tunl0", Outer: a})
+			if n.VTEP != "" {
+				w.endpoints = append(w.endpoints, route.Endpoint{Interface: "vxlan.calico",
+					Outer: a, VXLAN: route.VXLANSettings{MAC: n.VTEP}})
+			}
 		}
 	}
 	w.e.set(func(all *Wanted) {
@@ -304,7 +316,8 @@ func (w *walker) handEncapsulation() {
 // stealEndpoint takes a tunnel away by another's hand.
 func (w *walker) stealEndpoint() {
 	a := addr(rapid.SampledFrom(walkHops4).Draw(w.t, "node"))
-	w.dp.steal(route.Endpoint{Interface: "tunl0", Outer: a})
+	by := rapid.SampledFrom([]string{"tunl0", "vxlan.calico"}).Draw(w.t, "by")
+	w.dp.steal(route.Endpoint{Interface: by, Outer: a})
 }
 
 func (w *walker) follow() {
@@ -455,7 +468,7 @@ func (w *walker) restartAgent() {
 	w.dp.state(func() { clear(w.dp.stuck) })
 	w.startAgent()
 	w.handEncapsulation()
-	for _, o := range []route.Origin{route.Own, route.External, route.Etcd} {
+	for _, o := range walkOrigins {
 		w.hand(o)
 	}
 	w.e.Protect(w.w.own, w.w.peers)
@@ -810,7 +823,8 @@ func memoryDir(t *testing.T) string {
 
 func walk(t *rapid.T, journal string, names []string) {
 	f := node("generation 0")
-	f.Interfaces = append(f.Interfaces, route.Interface{Name: "tunl0", Index: 4, Up: true})
+	f.Interfaces = append(f.Interfaces, route.Interface{Name: "tunl0", Index: 4, Up: true},
+		route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
 	f.AttachedOnly = rapid.Bool().Draw(t, "attached only")
 	w := &walker{
 		t: t, w: newWorld(f), dp: newFake(f), full: f.Interfaces, journal: journal,

@@ -217,8 +217,13 @@ func checkOuterHeader(t *testing.T, pod *netlab.Namespace, to *ipipNode, ours st
 	}
 }
 
-// datagram sends one by UDP from a namespace.
+// datagram sends a small one by UDP from a namespace.
 func datagram(from *netlab.Namespace, to string, tos, discover int) error {
+	return datagramOf(5, from, to, tos, discover)
+}
+
+// datagramOf sends one with so many bytes.
+func datagramOf(size int, from *netlab.Namespace, to string, tos, discover int) error {
 	return from.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -227,7 +232,7 @@ func datagram(from *netlab.Namespace, to string, tos, discover int) error {
 		defer unix.Close(fd)
 		return errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, tos),
 			unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover),
-			unix.Sendto(fd, []byte("hello"), 0,
+			unix.Sendto(fd, make([]byte, size), 0,
 				&unix.SockaddrInet4{Port: 9, Addr: addr(to).As4()}))
 	})
 }

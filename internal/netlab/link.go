@@ -177,6 +177,21 @@ func (n *Namespace) MAC(device string) (net.HardwareAddr, error) {
 	return link.Attrs().HardwareAddr, nil
 }
 
+// SetMAC changes the hardware address of a device, which goes down for it: its routes and its
+// neighbours go.
+func (n *Namespace) SetMAC(device string, mac net.HardwareAddr) error {
+	link, err := n.link(device)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(n.handle.LinkSetDown(link), n.handle.LinkSetHardwareAddr(link, mac),
+		n.handle.LinkSetUp(link))
+	if err != nil {
+		return fmt.Errorf("netlab: MAC address of %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
+
 // AddAddress adds an address, usable at once.
 func (n *Namespace) AddAddress(device string, p netip.Prefix) error {
 	return n.changeAddress(device, p, (*netlink.Handle).AddrAdd)

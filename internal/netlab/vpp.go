@@ -87,6 +87,7 @@ plugins {
   plugin af_packet_plugin.so { enable }
   plugin ping_plugin.so { enable }
   plugin l3xc_plugin.so { enable }
+  plugin vxlan_plugin.so { enable }
 }
 {{.More}}
 `))

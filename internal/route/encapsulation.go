@@ -26,13 +26,35 @@ func (e Encap) String() string {
 	return fmt.Sprintf("encapsulation(%d)", uint8(e))
 }
 
-// Interface is the name of the interface that packets leave by, "" for those that leave plain. It
-// is what Felix calls its own.
-func (e Encap) Interface() string {
-	if e == IPIP {
-		return "tunl0"
+// Interface is the name of the interface that packets to a node leave by, "" for those that leave
+// plain. It is what Felix calls its own.
+func (e Encap) Interface(node netip.Addr) string {
+	switch {
+	case e == IPIP:
+		return ipipInterface
+	case e == VXLAN && node.Is6():
+		return vxlan6Interface
+	case e == VXLAN:
+		return vxlanInterface
 	}
 	return ""
+}
+
+const (
+	ipipInterface   = "tunl0"
+	vxlanInterface  = "vxlan.calico"
+	vxlan6Interface = "vxlan-v6.calico"
+)
+
+// EncapBy returns what packets travel in that leave by the interface of that name.
+func EncapBy(name string) Encap {
+	switch name {
+	case ipipInterface:
+		return IPIP
+	case vxlanInterface, vxlan6Interface:
+		return VXLAN
+	}
+	return Plain
 }
 
 // MarshalText is for JSON.
@@ -68,13 +90,21 @@ func (p Pool) mode() string {
 	return p.Encap.String()
 }
 
+// Node is another node, as one of its addresses has it.
+type Node struct {
+	Name string
+	// VTEP is the MAC address of its VXLAN device, as net.HardwareAddr prints it; "": no pool of
+	// the address's family has VXLAN, or NoVTEP says why it has none.
+	VTEP, NoVTEP string
+}
+
 // Encapsulation says how packets of this node leave. It is not changed once it is made.
 type Encapsulation struct {
 	Pools []Pool
 	// Own4 and Own6 are this node's addresses with the lengths of its networks; invalid: none.
 	Own4, Own6 netip.Prefix
-	// Nodes are the other nodes' names by their addresses.
-	Nodes map[netip.Addr]string
+	// Nodes are the other nodes by their addresses.
+	Nodes map[netip.Addr]Node
 	// Published are the names of hosts by addresses that they publish for plain packets, and that
 	// are not those of Nodes.
 	Published map[netip.Addr]string
@@ -144,7 +174,7 @@ func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 	}
 	near := own.IsValid() && own.Masked().Contains(nextHop)
 	host, isPublished := e.Published[nextHop]
-	switch name, isNode := e.Nodes[nextHop]; {
+	switch node, isNode := e.Nodes[nextHop]; {
 	case isPublished:
 		return Leaving{Reason: fmt.Sprintf("IPPool(%s) has %s, but %s publishes %s as its "+
 			"address, which is not that of its Node", pool.Name, pool.mode(), host, nextHop)}
@@ -155,9 +185,11 @@ func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 		return refuse(pool.Waits)
 	case !isNode:
 		return refuse(fmt.Sprintf("next hop %s is not the address of a Node", nextHop))
+	case pool.Encap == VXLAN && node.NoVTEP != "":
+		return refuse(node.NoVTEP)
 	default:
 		return Leaving{Encap: pool.Encap, From: own.Addr(), To: nextHop,
 			Reason: fmt.Sprintf("IPPool(%s) has %s: %s is Node(%s)", pool.Name, pool.mode(),
-				nextHop, name)}
+				nextHop, node.Name)}
 	}
 }

@@ -23,11 +23,20 @@ type Link struct {
 	// for a TAP: the kernel's choice.
 	HostName string
 
-	// Source is the outer source address of an IPIPTunnel, IPv4.
+	// Source is the outer source address of an IPIPTunnel, IPv4, or of a VXLANTunnel.
 	Source netip.Addr
+	VXLAN  VXLANLink
 
 	TAP   TAPSettings
 	Memif MemifSettings
+}
+
+// VXLANLink are the settings of a VXLANTunnel. What they say holds for all of its Endpoints, so
+// that it is made anew, and they with it, when one changes.
+type VXLANLink struct {
+	Address netip.Addr // its own, which the tunnels borrow
+	VNI     uint32
+	Port    uint16 // of both ends
 }
 
 // TAPSettings are those of a TAP. Of a size 0 is the data plane's choice.
@@ -67,6 +76,7 @@ const (
 	TAP          LinkKind = "TAP"                 // whose other end is the kernel's
 	AFPacket     LinkKind = "AF_PACKET interface" // bound to an interface of the kernel
 	IPIPTunnel   LinkKind = "IPIP tunnel"         // to all of its Endpoints
+	VXLANTunnel  LinkKind = "VXLAN tunnel"        // the same
 )
 
 // LinkKey identifies the interface that we make under a name.
@@ -88,6 +98,8 @@ func (l Link) Digest() uint64 {
 		settings = append(settings, l.HostName)
 	case IPIPTunnel:
 		settings = append(settings, l.Source.String())
+	case VXLANTunnel:
+		settings = append(settings, l.Source.String(), fmt.Sprint(l.VXLAN))
 	case Memif:
 		settings = append(settings, fmt.Sprint(l.Memif), string(l.Memif.Secret))
 	}

@@ -12,6 +12,7 @@ const (
 	BGP                    // learned from a peer
 	Etcd                   // taken from Calico's blocks without BGP (--learn ipam)
 	Uplink                 // the uplink's objects; it has no routes
+	Overlay                // of VXLAN pools, taken from Calico's blocks, whatever BGP says
 )
 
 func (o Origin) String() string {
@@ -28,6 +29,8 @@ func (o Origin) String() string {
 		return "etcd"
 	case Uplink:
 		return "uplink"
+	case Overlay:
+		return "overlay"
 	}
 	return fmt.Sprintf("origin(%d)", uint8(o))
 }
@@ -45,6 +48,8 @@ func (o Origin) DefaultDistance() uint8 {
 		return 0
 	case External:
 		return 1
+	case Overlay:
+		return 10
 	case BGP:
 		return 20
 	case Etcd:

@@ -25,8 +25,10 @@ import (
 	"go.fd.io/govpp/binapi/memif"
 	"go.fd.io/govpp/binapi/tapv2"
 	"go.fd.io/govpp/binapi/teib"
+	"go.fd.io/govpp/binapi/vlib"
 	"go.fd.io/govpp/binapi/vpe"
 	"go.fd.io/govpp/binapi/vpe_types"
+	"go.fd.io/govpp/binapi/vxlan"
 )
 
 func newMessage(proto api.Message) api.Message {
@@ -241,6 +243,23 @@ var handlers = map[string]func(a answer, m api.Message){
 		for _, e := range a.server.teib {
 			a.send(&teib.TeibDetails{Entry: e})
 		}
+	},
+	"add_node_next": func(a answer, m api.Message) {
+		next, retval := a.server.addNodeNext(m.(*vlib.AddNodeNext))
+		a.send(&vlib.AddNodeNextReply{Retval: retval, NextIndex: next})
+	},
+	"vxlan_add_del_tunnel_v3": func(a answer, m api.Message) {
+		i, retval := a.server.changeVXLAN(m.(*vxlan.VxlanAddDelTunnelV3))
+		a.send(&vxlan.VxlanAddDelTunnelV3Reply{Retval: retval,
+			SwIfIndex: interface_types.InterfaceIndex(i)})
+	},
+	"vxlan_tunnel_v2_dump": func(a answer, m api.Message) {
+		a.server.dumpVXLAN(a, m.(*vxlan.VxlanTunnelV2Dump))
+	},
+	"sw_interface_set_unnumbered": func(a answer, m api.Message) {
+		a.send(&interfaces.SwInterfaceSetUnnumberedReply{
+			Retval: a.server.setUnnumbered(m.(*interfaces.SwInterfaceSetUnnumbered)),
+		})
 	},
 	"proxy_arp_add_del": func(a answer, m api.Message) {
 		a.send(&arp.ProxyArpAddDelReply{Retval: a.server.changeProxyARP(m.(*arp.ProxyArpAddDel))})

@@ -30,6 +30,8 @@ type link struct {
 	host        string // the kernel's interface of a TAP or AF_PACKET interface
 	memif       memifLink
 	source      netip.Addr // of outer headers, of an IPIP interface
+	vxlan       *vxlanTunnel
+	borrows     *link // that it is unnumbered to
 }
 
 func (s *Server) flags(l *link) (flags interface_types.IfStatusFlags) {

@@ -59,7 +59,11 @@ func (s *Server) addNeighbour(i uint32, a netip.Addr, n neighbour) {
 	}
 }
 
+// putAdjacency: VPP has link-local addresses in tables of their own.
 func (s *Server) putAdjacency(i uint32, a netip.Addr) {
+	if a.IsLinkLocalUnicast() {
+		return
+	}
 	p := fib_types.FibPath{SwIfIndex: i, Proto: protoOf(a), Weight: 1}
 	p.Nh.Address = union(a)
 	s.tables[tableKey{s.links[i].table(a), a.Is6()}].put(route.HostPrefix(a), sourceAdj,

@@ -243,6 +243,30 @@ func TestOwnWorkloadsAreFoundAmongMany(t *testing.T) {
 	})
 }
 
+// A pool gets vxlanMode while the agent runs: then routes come from blocks, own ones stay, and what
+// is deleted goes.
+func TestAllBlocksAreReadForVXLAN(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	defer e.Close()
+	c := e.Cluster()
+	seed(t, c)
+	r := runFor(t, Config{Endpoints: []string{e.Endpoint()}}, calico.Needs{VXLAN: true})
+	r.until(t, "the own block", func(s *calico.Snapshot) bool { return len(s.Blocks) == 1 })
+	must(t, c.PutRaw(t.Context(), calico.Key{Kind: calico.KindIPPool, Name: "edge-v4"}.String(),
+		`{"spec":{"cidr":"10.77.0.0/16","vxlanMode":"Always"}}`))
+	r.until(t, "both blocks", func(s *calico.Snapshot) bool { return len(s.Blocks) == 2 })
+	var other netip.Prefix
+	for cidr := range r.last.Blocks {
+		if r.last.Blocks[cidr].Owner.Host == "edge-10" {
+			other = cidr
+		}
+	}
+	must(t, c.DeleteRaw(t.Context(), blockKey(other)))
+	r.until(t, "the own block again", func(s *calico.Snapshot) bool {
+		return len(s.Blocks) == 1 && lacksBlock(other)(s)
+	})
+}
+
 // Without BGP, or beside it, routes come from all blocks.
 func TestAllBlocksAreReadForRoutesFromThem(t *testing.T) {
 	e := startEtcd(t, calicotest.EtcdOptions{})

@@ -64,11 +64,15 @@ func TestNodes(t *testing.T) {
 			want: calico.Node{RouteReflectorClusterID: "10.0.0.1"}},
 		{name: "tunnels",
 			notes: p + "IPv4IPIPTunnelAddr=10.1.0.1;" + p + "IPv4VXLANTunnelAddr=10.1.0.2;" + p +
-				"IPv6VXLANTunnelAddr=fd00::2;" + p + "IPv4WireguardInterfaceAddr=10.1.0.3;" + p +
+				"IPv6VXLANTunnelAddr=fd00::2;" + p + "VXLANTunnelMACAddr=66:00:00:00:00:01;" + p +
+				"VXLANTunnelMACAddrV6=66:00:00:00:00:02;" + p +
+				"IPv4WireguardInterfaceAddr=10.1.0.3;" + p +
 				"IPv6WireguardInterfaceAddr=fd00::3", rest: `}}`,
 			want: calico.Node{IPv4IPIPTunnelAddr: addr("10.1.0.1"),
 				IPv4VXLANTunnelAddr: addr("10.1.0.2"), IPv6VXLANTunnelAddr: addr("fd00::2"),
-				WireguardIPv4: addr("10.1.0.3"), WireguardIPv6: addr("fd00::3")}},
+				VXLANTunnelMACAddr:   "66:00:00:00:00:01",
+				VXLANTunnelMACAddrV6: "66:00:00:00:00:02",
+				WireguardIPv4:        addr("10.1.0.3"), WireguardIPv6: addr("fd00::3")}},
 		{name: "each annotation is checked alone",
 			notes: p + "IPv4Address=192.0.2.300/24;" + p + "IPv6Address=192.0.2.7/24;" + p +
 				"ASNumber=many;" + p + "RouteReflectorClusterID=1;" + p +

@@ -21,6 +21,8 @@ const (
 	ipipNote     = annotated + "IPv4IPIPTunnelAddr"
 	vxlanNote    = annotated + "IPv4VXLANTunnelAddr"
 	vxlan6Note   = annotated + "IPv6VXLANTunnelAddr"
+	macNote      = annotated + "VXLANTunnelMACAddr"
+	mac6Note     = annotated + "VXLANTunnelMACAddrV6"
 	wgNote       = annotated + "IPv4WireguardInterfaceAddr"
 	wg6Note      = annotated + "IPv6WireguardInterfaceAddr"
 	wgPublicNote = annotated + "WireguardPublicKey"
@@ -135,6 +137,7 @@ func convertNode(name string, n nodeObject, before calico.Node, podCIDRs bool) (
 			out.RouteReflectorClusterID = before.RouteReflectorClusterID
 		}
 	}
+	out.VXLANTunnelMACAddr, out.VXLANTunnelMACAddrV6 = notes[macNote], notes[mac6Note]
 	tunnels := notes
 	if podCIDRs && n.Spec.PodCIDR != "" {
 		tunnels = staticTunnels(n)

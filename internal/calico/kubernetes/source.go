@@ -168,7 +168,7 @@ func (d *data) Resources() []kubernetes.Resource {
 	}
 	blocks := d.crd("ipamblocks")
 	all = append(all, d.crd("blockaffinities"))
-	if d.Needs.AllBlocks() {
+	if d.store.AllBlocks() {
 		return append(all, blocks)
 	}
 	for _, cidr := range d.store.WantedBlocks() {

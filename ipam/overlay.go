@@ -1,0 +1,56 @@
+package ipam
+
+import (
+	"net/netip"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// Overlay returns the routes of node self to other hosts' blocks in VXLAN pools, by Nodes alone.
+// BGP has no say about these: BIRD announces them and passes them on, but keeps them out of the
+// kernel, and clusters without BGP have nothing else.
+func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot) RemotePlan {
+	if e == nil || !hasVXLAN(e, false) && !hasVXLAN(e, true) {
+		return RemotePlan{}
+	}
+	p := Remotes(self, []AddressSource{NodeObject}, s).only(func(p netip.Prefix) bool {
+		return inVXLAN(e, p)
+	})
+	p.Problems = nil // Encapsulation has them
+	return p
+}
+
+// Underlay is what is left of p without the pools of Overlay.
+func (p RemotePlan) Underlay(e *route.Encapsulation) RemotePlan {
+	if e == nil {
+		return p
+	}
+	return p.only(func(q netip.Prefix) bool { return !inVXLAN(e, q) })
+}
+
+func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
+	pool := e.PoolOf(p)
+	return pool != nil && pool.Encap == route.VXLAN
+}
+
+// only returns what p says about some prefixes, and about hosts.
+func (p RemotePlan) only(keep func(netip.Prefix) bool) RemotePlan {
+	out := RemotePlan{Problems: p.Problems}
+	for _, r := range p.Routes {
+		if keep(r.Prefix) {
+			out.Routes = append(out.Routes, r)
+		}
+	}
+	for _, s := range p.Skipped {
+		if keep(s.Prefix) {
+			out.Skipped = append(out.Skipped, s)
+		}
+	}
+	for _, q := range p.Unlocated {
+		if keep(q) {
+			out.Unlocated = append(out.Unlocated, q)
+		}
+	}
+	return out
+}

@@ -1,0 +1,136 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
+)
+
+// overlayCluster has blocks in a pool with VXLAN and in one without, and borrowed addresses.
+func overlayCluster() *calico.Snapshot {
+	s := encapCluster([]string{"a 192.0.2.5/24 fd77::5/64", "b 192.0.2.9/24 fd77::9/64",
+		"c 198.51.100.7/24"},
+		vxlanPool("vxlan", "10.1.0.0/16", calico.EncapAlways),
+		vxlanPool("six", "fd01::/48", calico.EncapCrossSubnet),
+		ipipPool("ipip", "10.2.0.0/16", calico.EncapAlways))
+	for _, change := range []func(*calico.Snapshot){
+		block("10.1.0.0/26", host("a"), "10.1.0.9 c vxlanTunnelAddress"),
+		block("10.1.0.64/26", host("b"), "10.1.0.70 a -", "10.1.0.71 c -"),
+		block("10.2.0.64/26", host("b")), block("fd01::40/122", host("b")),
+		block("10.1.0.128/26", host("gone")),
+	} {
+		change(s)
+	}
+	return s
+}
+
+func TestOverlay(t *testing.T) {
+	text := func(p RemotePlan) string {
+		var all []string
+		for _, r := range p.Routes {
+			all = append(all, fmt.Sprintf("%s %s", r.Prefix, r.NextHop))
+		}
+		return strings.Join(all, ", ")
+	}
+	s := overlayCluster()
+	// What hosts publish decides elsewhere: VXLAN goes to Nodes alone.
+	s.PeerIPs = map[calico.PeerIP]netip.Addr{{Host: "b"}: ip("192.0.2.99")}
+	e, _ := Encapsulation("a", allTunnels, s)
+	p := Overlay("a", e, s)
+	const want = "10.1.0.9/32 198.51.100.7, 10.1.0.64/26 192.0.2.9, 10.1.0.71/32 198.51.100.7, " +
+		"fd01::40/122 fd77::9"
+	if got := text(p); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if len(p.Unlocated) != 1 || p.Unlocated[0] != pfx("10.1.0.128/26") {
+		t.Errorf("unlocated %v", p.Unlocated)
+	}
+	rest := Remotes("a", both, s).Underlay(e)
+	if got := text(rest); got != "10.2.0.64/26 192.0.2.99" {
+		t.Errorf("of other pools %s", got)
+	}
+	for _, tunnels := range [][]route.Encap{nil, {route.IPIP}} {
+		e, _ := Encapsulation("a", tunnels, s)
+		if got := text(Overlay("a", e, s)); got != "" {
+			t.Errorf("a data plane with %v has %s", tunnels, got)
+		}
+	}
+}
+
+// Garbage in a Node costs no other node anything.
+func TestVTEPs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit      func(b *calico.Node)
+		vtep, why string
+	}{
+		"computed from the name": {func(*calico.Node) {}, "66:e9:d7:1f:5e:e7", ""},
+		"written": {func(b *calico.Node) { b.VXLANTunnelMACAddr = "66-00-00-00-00-0A" },
+			"66:00:00:00:00:0a", ""},
+		"garbage": {func(b *calico.Node) { b.VXLANTunnelMACAddr = "x" }, "",
+			`Node(b): spec.vxlanTunnelMACAddr: "x" is not a MAC address`},
+		"no address": {func(b *calico.Node) { b.IPv4VXLANTunnelAddr = netip.Addr{} }, "",
+			"spec.ipv4VXLANTunnelAddr of Node(b) is missing"},
+	} {
+		s := overlayCluster()
+		b := s.Nodes["b"]
+		tc.edit(&b)
+		s.Nodes["b"] = b
+		e, problems := Encapsulation("a", allTunnels, s)
+		if got := e.Nodes[ip("192.0.2.9")]; got != (route.Node{Name: "b", VTEP: tc.vtep,
+			NoVTEP: tc.why}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		l := e.Leaves(e.PoolOf(pfx("10.1.0.64/26")), ip("192.0.2.9"))
+		if l.Refused != (tc.why != "") || !strings.Contains(l.Reason, tc.why) {
+			t.Errorf("%s: %+v", name, l)
+		}
+		if tc.why != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0].Err, tc.why)) ||
+			tc.why == "" && len(problems) > 0 {
+			t.Errorf("%s: problems %v", name, problems)
+		}
+		var ends []string
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}) {
+			if end, ok := o.(route.Endpoint); ok && end.VXLAN != (route.VXLANSettings{}) {
+				ends = append(ends, end.Outer.String())
+			}
+		}
+		want := "192.0.2.9 198.51.100.7 fd77::9"
+		if tc.why != "" {
+			want = "198.51.100.7 fd77::9"
+		}
+		if got := strings.Join(ends, " "); got != want {
+			t.Errorf("%s: tunnels to %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestVXLANTunnels(t *testing.T) {
+	s := overlayCluster()
+	s.Felix = map[string]calico.FelixConfiguration{"default": {VXLANPort: 8472, VXLANMTUV6: 1300},
+		"node.a": {VXLANVNI: 7}}
+	e, _ := Encapsulation("a", allTunnels, s)
+	links := map[string]route.Link{}
+	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}) {
+		switch o := o.(type) {
+		case route.Link:
+			links[o.Name] = o
+		case route.Endpoint:
+			if l := links[o.Interface]; l.Kind == route.VXLANTunnel && (o.VXLAN.VNI != 7 ||
+				o.VXLAN.Port != 8472 || o.VXLAN.Source != l.Source) {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+	four, six := links["vxlan.calico"], links["vxlan-v6.calico"]
+	if four.MTU != 1450 || four.MAC != "66:86:f7:e4:37:fa" || four.Source != ip("192.0.2.5") ||
+		four.VXLAN != (route.VXLANLink{Address: ip("10.9.0.2"), VNI: 7, Port: 8472}) {
+		t.Errorf("%+v", four)
+	}
+	if six.MTU != 1300 || six.MAC == four.MAC || six.VXLAN.Address != ip("fd09::2") {
+		t.Errorf("%+v", six)
+	}
+}

@@ -1,0 +1,91 @@
+package vpp
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// vteps are the VXLAN tunnels of ours, by the nodes' addresses. The zero value is ready to use.
+type vteps struct {
+	mu      sync.Mutex
+	byOuter map[netip.Addr]uint32
+	byIndex map[uint32]netip.Addr
+	changes int                // that this session has made
+	changed map[netip.Addr]int // the last of each
+}
+
+// set notes a tunnel that was made.
+func (v *vteps) set(outer netip.Addr, index uint32) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.note(outer)
+	v.put(outer, index)
+}
+
+// remove notes that one was deleted.
+func (v *vteps) remove(outer netip.Addr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.note(outer)
+	v.drop(outer)
+}
+
+func (v *vteps) index(outer netip.Addr) (uint32, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i, ok := v.byOuter[outer]
+	return i, ok
+}
+
+func (v *vteps) outer(index uint32) (netip.Addr, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	a, ok := v.byIndex[index]
+	return a, ok
+}
+
+// count is what read is to be told that was there when a listing began.
+func (v *vteps) count() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changes
+}
+
+// read takes what a listing has found, but of what was changed since it began.
+func (v *vteps) read(found map[netip.Addr]uint32, began int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for outer := range v.byOuter {
+		if _, there := found[outer]; !there && v.changed[outer] <= began {
+			v.drop(outer)
+		}
+	}
+	for outer, index := range found {
+		if v.changed[outer] <= began {
+			v.put(outer, index)
+		}
+	}
+}
+
+func (v *vteps) note(outer netip.Addr) {
+	if v.changed == nil {
+		v.changed = map[netip.Addr]int{}
+	}
+	v.changes++
+	v.changed[outer] = v.changes
+}
+
+func (v *vteps) put(outer netip.Addr, index uint32) {
+	v.drop(outer)
+	if v.byOuter == nil {
+		v.byOuter, v.byIndex = map[netip.Addr]uint32{}, map[uint32]netip.Addr{}
+	}
+	v.byOuter[outer], v.byIndex[index] = index, outer
+}
+
+func (v *vteps) drop(outer netip.Addr) {
+	if i, ok := v.byOuter[outer]; ok && v.byIndex[i] == outer {
+		delete(v.byIndex, i)
+	}
+	delete(v.byOuter, outer)
+}

@@ -1,0 +1,236 @@
+package vpp_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.fd.io/govpp/api"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+var testVXLAN = route.Link{Name: "vxlan.calico", Kind: route.VXLANTunnel,
+	Source: testLinks[0].V4.Addr(), MAC: "66:00:00:00:00:01", MTU: 1450,
+	VXLAN: route.VXLANLink{Address: netip.MustParseAddr("10.9.0.1"), VNI: 4096, Port: 4789}}
+
+func vtepAt(a, mac string) route.Endpoint {
+	return route.Endpoint{Interface: testVXLAN.Name, Outer: netip.MustParseAddr(a),
+		VXLAN: route.VXLANSettings{Source: testVXLAN.Source, VNI: 4096, Port: 4789, MAC: mac}}
+}
+
+// threeVTEPs are wanted, and asVPPHas is what VPP then has.
+func threeVTEPs() (ops []route.ObjectOp, asVPPHas []string) {
+	for i := range 3 {
+		a, mac := fmt.Sprintf("192.0.2.%d", i+1), fmt.Sprintf("66:00:00:00:01:%02x", i+1)
+		e := vtepAt(a, mac)
+		ops = append(ops, route.ObjectOp{Key: e.Key(), Put: e})
+		asVPPHas = append(asVPPHas, fmt.Sprintf(
+			"10.0.1.1>%s 4096:4789 66:00:00:00:00:01 1450 %s [10.9.0.1/32]", a, mac))
+	}
+	return ops, asVPPHas
+}
+
+func startVXLAN(t *testing.T) (*vpptest.Server, *agent) {
+	t.Helper()
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testVXLAN))
+	return s, a
+}
+
+// The connection ends at each message in turn. What is not answered is said to be open; repeating
+// it makes what is wanted, and nothing else. Or it is not wanted any more, and nothing is left.
+func TestConnectionEndsWhileVXLANTunnelsAreMade(t *testing.T) {
+	ops, want := threeVTEPs()
+	for _, wanted := range []bool{true, false} {
+		for nth := 1; ; nth++ {
+			s, a := startVXLAN(t)
+			asked, name := 0, ""
+			s.CutAt(func(m api.Message) bool {
+				if m.GetMessageName() == "control_ping" {
+					return false
+				}
+				asked++
+				name = m.GetMessageName()
+				return asked == nth
+			})
+			open := 0
+			a.ApplyObjects(t.Context(), ops, func(_ int, err error) {
+				if errors.Is(err, route.ErrUnanswered) {
+					open++
+				}
+			})
+			s.CutAt(nil)
+			if asked < nth {
+				if asked < 15 {
+					t.Errorf("three tunnels take %d messages", asked)
+				}
+				break
+			}
+			a.await(t, "VPP is gone", absent)
+			a.await(t, "VPP is back", present)
+			if wanted {
+				a.ApplyObjects(t.Context(), ops, func(i int, err error) { check(t, err) })
+				if got := s.VXLANTunnels(); !slices.Equal(got, want) {
+					t.Errorf("cut at %s: VPP has\n%s", name, strings.Join(got, "\n"))
+				}
+				continue
+			}
+			// They are found, whatever they lack, as those that an earlier process left.
+			left, err := a.Objects(t.Context(), route.TunnelEndpoint)
+			check(t, err)
+			var gone []route.ObjectOp
+			for _, o := range left {
+				gone = append(gone, route.ObjectOp{Key: o.Key()})
+			}
+			a.ApplyObjects(t.Context(), gone, func(_ int, err error) { check(t, err) })
+			for _, name := range s.Interfaces() {
+				if strings.Contains(name, "vxlan_tunnel") || strings.Contains(name, "vxlan 192") {
+					t.Errorf("cut at %s (%d): %s is left", name, nth, name)
+				}
+			}
+		}
+	}
+}
+
+// One node that VPP refuses at some message is told alone, and the next attempt mends it.
+func TestOneVXLANTunnelIsRefused(t *testing.T) {
+	ops, want := threeVTEPs()
+	for _, message := range []string{"vxlan_add_del_tunnel_v3", "sw_interface_set_unnumbered",
+		"sw_interface_set_mac_address", "sw_interface_set_mtu", "sw_interface_set_flags",
+		"sw_interface_tag_add_del"} {
+		s, a := startVXLAN(t)
+		asked := 0
+		s.Refuse(func(m api.Message) int32 {
+			if m.GetMessageName() != message {
+				return 0
+			}
+			if asked++; asked == 2 {
+				return -3
+			}
+			return 0
+		})
+		a.ApplyObjects(t.Context(), ops, func(i int, err error) {
+			if (err != nil) != (i == 1) || errors.Is(err, route.ErrUnanswered) {
+				t.Errorf("%s: %s: %v", message, ops[i].Key, err)
+			}
+		})
+		s.Refuse(nil)
+		if n := len(s.VXLANNames()); n != 2 {
+			t.Errorf("%s: %d tunnels are there", message, n)
+		}
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		if got := s.VXLANTunnels(); !slices.Equal(got, want) {
+			t.Errorf("%s: VPP has\n%s", message, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// Another program's tunnel is neither adopted nor deleted; the error says what is in the way.
+func TestVXLANTunnelOfAnotherProgram(t *testing.T) {
+	far := netip.MustParseAddr("192.0.2.1")
+	e := vtepAt(far.String(), "66:00:00:00:01:01")
+	s, a := startVXLAN(t)
+	check(t, a.PutObject(t.Context(), e))
+	all, err := a.Objects(t.Context(), route.TunnelEndpoint)
+	check(t, err)
+	if len(all) != 1 {
+		t.Fatalf("%v", all)
+	}
+	var instance uint32
+	for _, name := range s.VXLANNames() {
+		_, err := fmt.Sscanf(name, "vxlan_tunnel%d", &instance)
+		check(t, err)
+	}
+	check(t, a.DeleteObject(t.Context(), e.Key()))
+	if got := s.VXLANNames(); len(got) != 0 {
+		t.Fatalf("left are %v", got)
+	}
+	for _, tc := range []struct {
+		instance uint32
+		far      string
+		want     string
+	}{
+		{7, "192.0.2.1", "another program has a VXLAN tunnel to that address"},
+		{instance, "192.0.2.9", "the interface of that address, is another one's"},
+	} {
+		s, a := startVXLAN(t)
+		s.AddVXLAN(tc.instance, testVXLAN.Source, netip.MustParseAddr(tc.far), 4096)
+		if err := a.PutObject(t.Context(), e); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %s", err, tc.want)
+		}
+		check(t, a.DeleteObject(t.Context(), e.Key()))
+		all, err := a.Objects(t.Context(), route.TunnelEndpoint)
+		check(t, err)
+		check(t, a.DeleteObject(t.Context(), testVXLAN.Key()))
+		if len(all) != 0 || len(s.VXLANNames()) != 1 {
+			t.Errorf("%v is taken for ours, left are %v", all, s.VXLANNames())
+		}
+	}
+}
+
+// A VPP without the plugin says so once, at the interface, and does all else.
+func TestVPPWithoutVXLAN(t *testing.T) {
+	s := newServer(t)
+	s.Lack("vxlan_add_del_tunnel_v3", "vxlan_tunnel_v2_dump")
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	const want = "this VPP cannot make the VXLAN tunnel: it lacks [vxlan_add_del_tunnel_v3_"
+	if err := a.PutObject(t.Context(), testVXLAN); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v", err)
+	}
+	all, err := a.Objects(t.Context(), route.TunnelEndpoint)
+	if err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+	check(t, a.PutObject(t.Context(), testTunnel))
+}
+
+// A thousand tunnels are no interfaces in the facts, and none is asked for its addresses.
+func TestVXLANTunnelsAreNoInterfaces(t *testing.T) {
+	s, a := startVXLAN(t)
+	a.await(t, "the interface", func(f route.Facts) bool {
+		_, ok := f.Interface(testVXLAN.Name)
+		return ok
+	})
+	reads, addresses := s.Requests("sw_interface_dump"), s.Requests("ip_address_dump")
+	var ops []route.ObjectOp
+	for i := range 1000 {
+		e := vtepAt(fmt.Sprintf("192.%d.%d.1", i/250, i%250), "66:00:00:00:01:01")
+		ops = append(ops, route.ObjectOp{Key: e.Key(), Put: e})
+	}
+	a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+	all, err := a.Objects(t.Context(), route.TunnelEndpoint)
+	check(t, err)
+	reads, addresses = s.Requests("sw_interface_dump")-reads,
+		s.Requests("ip_address_dump")-addresses
+	// Each reading asks the four other interfaces, for both families.
+	if len(all) != len(ops) || reads > 100 || addresses > 8*reads {
+		t.Errorf("%d tunnels, %d readings of interfaces, %d of addresses", len(all), reads,
+			addresses)
+	}
+}
+
+// VPP keeps the neighbour of a tunnel that another program deletes, for the next with its index.
+func TestVXLANTunnelThatAnotherProgramDeletes(t *testing.T) {
+	ops, want := threeVTEPs()
+	s, a := startVXLAN(t)
+	for range 2 {
+		for _, name := range s.VXLANNames() {
+			s.RemoveInterface(name)
+		}
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		if got := s.VXLANTunnels(); !slices.Equal(got, want) {
+			t.Errorf("VPP has\n%s", strings.Join(got, "\n"))
+		}
+	}
+}
