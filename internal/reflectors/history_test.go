@@ -115,14 +115,18 @@ func TestEtcdIsCompacted(t *testing.T) {
 	}
 	a, stopA := c.start("a", tapped(tap{before: compact, after: compact}))
 	await(t, "a to lead", func() bool { return a.Status().Leads })
-	b, _ := c.start("b", tapped(tap{before: compact, after: compact}))
+	_, stopB := c.start("b", tapped(tap{before: compact, after: compact}))
 	await(t, "b to wait", func() bool { return len(c.look().states) == 2 })
 	c.aim(to(reflector.Reflectors))
-	await(t, "two steps", func() bool { return a.Status().Steps >= 2 })
-	stopA()
+	await(t, "two steps", func() bool { return c.goalWrites() >= 1+2 })
+	if a.Status().Leads { // on a busy machine its lease may have ended
+		stopA()
+	} else {
+		stopB()
+	}
 	c.reaches("reflectors n1, n2, n3")
-	if n := c.goalWrites(); n != 1+6 || !b.Status().Leads {
-		t.Errorf("the goal was written %d times, b: %+v", n, b.Status())
+	if n := c.goalWrites(); n != 1+6 {
+		t.Errorf("the goal was written %d times", n)
 	}
 	c.restart(dir, func() {})
 	c.aim(to(reflector.Mesh))
