@@ -104,7 +104,8 @@ func (s *syncer) adopt(a adoption) {
 				s.adoptedLeft++
 			}
 		case changed[r.object.Interface]:
-			continue // it went with its interface
+			s.rewrite = true // what has its key later is not ours
+			continue         // it went with its interface
 		default:
 			e = s.object(*r.object).entry
 		}

@@ -260,6 +260,26 @@ func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
 	}
 }
 
+// Nor is it ours for the agent after the next, though that one's journal knows the new interface.
+func TestObjectsOfAnInterfaceMadeAnewAreForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		a, up := on("eth1", "192.168.4.7/24"), route.Up{Interface: "eth1"}
+		r.setObjects(route.Uplink, a)
+		synctest.Wait()
+		r.stop()
+		f := node("a")
+		f.Interfaces[1].Index = 7
+		r.dp.tell(f)
+		*r = *start(r.dp, r.Engine.keeps.path)
+		r.setObjects(route.Uplink, up)
+		synctest.Wait()
+		r.dp.others(a)
+		r.again()
+		r.setObjects(route.Uplink, up)
+		check(t, "there", r.dp.there(), a.Key().String(), up.Key().String())
+	})
+}
+
 // An interface goes and comes back with its index, and nothing is written meanwhile.
 func TestLostObjectIsNoLongerOursAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
