@@ -57,11 +57,7 @@ func TestExternalConfigurationOnKernel(t *testing.T) {
 
 func TestExternalConfigurationOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "extvpp")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	v := us.startVPP(t, vpp)
@@ -136,11 +132,7 @@ func (n *agentNode) itemIs(ctx context.Context, key, state string) error {
 // look-up in table 0 leads to.
 func TestTwoTenantsOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "tenants")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	v := us.startVPP(t, vpp)
@@ -243,11 +235,7 @@ func TestTwoTenantsOnVPP(t *testing.T) {
 // by, without a route.
 func TestCrossConnectsOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "crossed")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	v := us.startVPP(t, vpp)

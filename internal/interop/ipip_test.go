@@ -69,11 +69,7 @@ func (n *ipipNode) seen() [][]byte {
 // an IPIP device in user space, whose framing netlab tests.
 func TestIPIPOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "ipipvpp")
 	mode := func(mode string) {
 		t.Helper()
@@ -138,7 +134,7 @@ func TestIPIPOnVPP(t *testing.T) {
 	us.start(t)
 	leaves("with the next agent", near, far)
 	us.awaitReady(t)
-	_, err = l.Data.ReleaseBlock(t.Context(), pfx("10.1.8.0/26"))
+	_, err := l.Data.ReleaseBlock(t.Context(), pfx("10.1.8.0/26"))
 	check(t, errors.Join(err, l.Data.Delete(t.Context(), "Node", "far")))
 	await(t, "its tunnel goes", func(ctx context.Context) error {
 		out, err := v.Command(ctx, "show teib")

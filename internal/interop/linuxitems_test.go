@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,11 +65,7 @@ func TestLinuxItemsOnKernel(t *testing.T) {
 
 func TestLinuxItemsBesideVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	x := newLinuxLab(t, "linuxvpp")
 	v := x.us.startVPP(t, vpp)
 	x.us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}

@@ -63,11 +63,7 @@ func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
 // deployed fragment of startup.conf.
 func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "privilegesvpp")
 	us := l.agentNode(t, "us", "10.0.0.2/24")
 	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
@@ -91,6 +87,17 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 	if s.FIB.Journal != "ok" {
 		t.Errorf("journal: %s", s.FIB.Journal)
 	}
+}
+
+// needVPP finds VPP's programs, or skips the test.
+func needVPP(t *testing.T) netlab.VPPPrograms {
+	t.Helper()
+	vpp, err := netlab.FindVPP()
+	if errors.Is(err, netlab.ErrNoVPP) {
+		t.Skip(err)
+	}
+	check(t, err)
+	return vpp
 }
 
 // startVPP runs a VPP beside the node's kernel, with an interface in the underlay. Its sockets are

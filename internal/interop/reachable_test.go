@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -155,11 +154,7 @@ func TestReachableBy(t *testing.T) {
 // adjacency to the near router, a neighbour, before that gets a gateway.
 func TestReachableByOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newReachableLab(t, "reachvpp")
 	v := l.us.startVPP(t, vpp)
 	// The session is the kernel's, not VPP's.

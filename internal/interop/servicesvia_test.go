@@ -26,11 +26,7 @@ var findNftables = sync.OnceValues(func() (netlab.Package, error) {
 // VPP. Without --services-via it loops, and status says so.
 func TestServicesViaOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "viavpp")
 	us := l.host(t, "us", "10.0.0.2/24").agent()
 	const ours = "10.0.0.102" // VPP's own: packets come to it

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -21,11 +20,7 @@ import (
 // node.
 func TestVXLANOnVPPInIPv6(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "vxlan6vpp")
 	l.apply(t, testcluster.Resource("IPPool", "six", `cidr: "fd10::/48", blockSize: 122, `+
 		"ipipMode: Never, vxlanMode: Always"))

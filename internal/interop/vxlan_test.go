@@ -78,11 +78,7 @@ func (n *vxlanNode) seen(from netip.Addr) (out [][]byte) {
 // VXLAN devices as Felix makes them. BGP says something else of all of them.
 func TestVXLANOnVPP(t *testing.T) {
 	t.Parallel()
-	vpp, err := netlab.FindVPP()
-	if errors.Is(err, netlab.ErrNoVPP) {
-		t.Skip(err)
-	}
-	check(t, err)
+	vpp := needVPP(t)
 	l := newLab(t, "vxlanvpp")
 	mode := func(mode string) {
 		t.Helper()
@@ -165,7 +161,7 @@ func TestVXLANOnVPP(t *testing.T) {
 	check(t, near.NS.AddNeighbour("vxlan.calico", own.tunnel, own.mac))
 	l.apply(t, vxlanNodeResource("near", "10.0.0.9/24", "10.1.2.0", near.mac.String()))
 	leaves("after a change of the MAC address", near, far)
-	_, err = l.Data.ReleaseBlock(t.Context(), pfx("10.1.8.0/26"))
+	_, err := l.Data.ReleaseBlock(t.Context(), pfx("10.1.8.0/26"))
 	check(t, errors.Join(err, l.Data.Delete(t.Context(), "Node", "far")))
 	await(t, "its tunnel goes", func(ctx context.Context) error {
 		out, err := v.Command(ctx, "show vxlan tunnel")
