@@ -122,13 +122,21 @@ func parseNextHops(c *config, s string) error {
 		if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
 			return fmt.Errorf("%s cannot be a next hop", a)
 		}
-		for _, other := range c.nextHops {
-			if other.Is4() == a.Is4() {
-				return fmt.Errorf(oneFamily, other, a)
-			}
+		if err := addOfFamily(&c.nextHops, a); err != nil {
+			return err
 		}
-		c.nextHops = append(c.nextHops, a)
 	}
+	return nil
+}
+
+// addOfFamily adds the one address of its family.
+func addOfFamily(all *[]netip.Addr, a netip.Addr) error {
+	for _, other := range *all {
+		if other.Is4() == a.Is4() {
+			return fmt.Errorf(oneFamily, other, a)
+		}
+	}
+	*all = append(*all, a)
 	return nil
 }
 
@@ -150,12 +158,9 @@ func parseServicesVia(c *config, s string) error {
 		case a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
 			return fmt.Errorf("%s cannot be a next hop", part)
 		}
-		for _, other := range via.NextHops {
-			if other.Is4() == a.Is4() {
-				return fmt.Errorf(oneFamily, other, a)
-			}
+		if err := addOfFamily(&via.NextHops, a); err != nil {
+			return err
 		}
-		via.NextHops = append(via.NextHops, a)
 	}
 	return nil
 }
