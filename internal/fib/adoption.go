@@ -219,6 +219,9 @@ func union(a, b map[string]bool) map[string]bool {
 func (s *syncer) doubtOver(changed, anew map[string]bool) {
 	s.epoch++
 	s.rewrite = true
+	if len(s.failures)+s.stale.len()+len(s.flying) == 0 {
+		s.madeAnew = nil // all that is over one of them was deleted
+	}
 	s.madeAnew = union(s.madeAnew, anew)
 	for _, e := range slices.Clone(s.all) {
 		if e.is(isAdopted) {

@@ -102,16 +102,17 @@ func (s *syncer) adoptedLeads(e *entry) {
 	}
 }
 
-// losePaths: the endpoint of k was lost and is there again, so that the paths of routes through it
-// lead nowhere, as those over an interface that was made anew (syncer.stale).
-func (s *syncer) losePaths(k route.ObjectKey) {
-	id, ok := endpointOf(k)
-	if !ok || !k.HasOwnPaths() {
+// losePaths: these endpoints were lost and are there again, so that the paths of routes through
+// them lead nowhere, as those over an interface that was made anew (syncer.stale).
+func (s *syncer) losePaths(lost map[endpointID]bool) {
+	if len(lost) == 0 {
 		return
 	}
 	s.rewrite = true
 	for e, through := range s.objects.endpoints.through {
-		if slices.Contains(through, id) && !e.is(isStale) {
+		if !e.is(isStale) && slices.ContainsFunc(through, func(id endpointID) bool {
+			return lost[id]
+		}) {
 			e.set(isUnsure | isStale | inDeletes)
 			s.stale.push(e)
 			s.markDirty(e)

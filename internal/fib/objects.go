@@ -545,7 +545,7 @@ func (s *syncer) doubtRoutes(o *object) {
 
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
-	anew := make(map[string]bool)
+	anew, lost := make(map[string]bool), make(map[endpointID]bool)
 	for i, op := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
@@ -554,8 +554,9 @@ func (s *syncer) objectsWritten(b *batch) {
 				s.objects.bulk.writes++ // a listing from before this is void, too
 			}
 		}
-		if op.want != nil && op.before.unsure && b.isDone(i) {
-			s.losePaths(op.key)
+		if op.want != nil && op.before.unsure && b.isDone(i) && op.key.HasOwnPaths() {
+			id, _ := endpointOf(op.key)
+			lost[id] = true
 		}
 		if op.key.Kind == route.MadeLink && op.want != nil && op.before.digest != 0 &&
 			b.isDone(i) {
@@ -570,6 +571,7 @@ func (s *syncer) objectsWritten(b *batch) {
 			}
 		}
 	}
+	s.losePaths(lost)
 	// The facts come later, and until then the routes would count as programmed.
 	if len(anew) > 0 && s.mayLeadOver(anew) {
 		s.doubtOver(anew, anew)
