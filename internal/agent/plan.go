@@ -79,10 +79,12 @@ type Facts struct {
 // mayAnnounce reports whether a has the route that must come first, or needs none.
 func (f Facts) mayAnnounce(a bgp.Announcement) bool {
 	needsRoute := ipam.NeedsDrop(a.Prefix)
+	routed, announced := f.Announced[a.Prefix]
 	if a.Service {
 		needsRoute = f.ServicesVia.routes()
+	} else {
+		announced = routed // as a block: else its drop route comes first
 	}
-	_, announced := f.Announced[a.Prefix]
 	return announced || f.NoDataplane || !needsRoute || f.Programmed[route.Key{Prefix: a.Prefix}]
 }
 

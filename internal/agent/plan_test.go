@@ -57,6 +57,8 @@ func TestBlockWaitsForItsDropRoute(t *testing.T) {
 	}{
 		"nothing acknowledged: addresses only": {Facts{}, hosts,
 			[]netip.Prefix{pfx("10.1.0.0/26")}},
+		"announced as a service's address": {Facts{Announced: map[netip.Prefix]bool{
+			pfx("10.1.0.0/26"): false}}, hosts, []netip.Prefix{pfx("10.1.0.0/26")}},
 		"drop acknowledged": {Facts{Programmed: map[route.Key]bool{key(
 			"10.1.0.0/26"): true}}, all, nil},
 		"data plane absent: nothing to wait for": {Facts{NoDataplane: true}, all, nil},

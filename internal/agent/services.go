@@ -93,15 +93,11 @@ func (a *Agent) returning() netip.Addr {
 	if len(services) == 0 {
 		return netip.Addr{}
 	}
-	outgoing := map[netip.Prefix]string{}
-	for _, o := range a.cfg.Resolver.Outgoing() {
-		outgoing[o.Prefix] = o.Interface
-	}
 	interfaces := a.cfg.FIB.Facts().Interfaces
 	for _, s := range services {
 		first := firstService(s.Prefix)
 		in, ok := interfaceWith(s.NextHop, interfaces)
-		if ok && outgoing[route.HostPrefix(first)] == in.Name {
+		if ok && a.cfg.Resolver.OutgoingTo(first) == in.Name {
 			return first
 		}
 	}

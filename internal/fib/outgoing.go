@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"net/netip"
 	"slices"
 
 	"vpp-route-agent/internal/route"
@@ -30,6 +31,18 @@ func (e *Engine) Outgoing() []route.Outgoing {
 		return route.ComparePrefixes(a.Prefix, b.Prefix)
 	})
 	return slices.CompactFunc(all, func(a, b route.Outgoing) bool { return a.Prefix == b.Prefix })
+}
+
+// OutgoingTo returns the interface by which packets to a next hop or followed address leave; "" as
+// in Outgoing, or where it is connected.
+func (e *Engine) OutgoingTo(a netip.Addr) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	hop := e.hops.byKey[NextHop{Address: a}]
+	if hop == nil || e.selection.view == nil {
+		return ""
+	}
+	return e.selection.leaves(hop)
 }
 
 // leaves returns the interface by which packets to a next hop leave; "" where that is not known, or
