@@ -60,7 +60,7 @@ func (d *fake) reach(k route.ObjectKey) error {
 	}
 	if _, ok := d.now.Interface(k.Interface); !ok && k.Interface != "" &&
 		k.Kind != route.MadeLink {
-		return fmt.Errorf("no interface %s", k.Interface)
+		return fmt.Errorf("%w %s", route.ErrNoLink, k.Interface)
 	}
 	return nil
 }

@@ -26,6 +26,9 @@ const (
 	fewObjects = 100
 	// objectTimeout bounds an operation on a data plane that hangs.
 	objectTimeout = 10 * time.Second
+	// factsDelay bounds how much later than an acknowledgement facts may come that are from before
+	// it.
+	factsDelay = 10 * time.Second
 )
 
 // object is what an entry stands for that is not a route's.
@@ -34,6 +37,7 @@ type object struct {
 	key     route.ObjectKey
 	needs   []route.ObjectKey // of what was wanted last
 	writes  uint64            // ops cut: look-ups from before them are void
+	put     time.Time         // acknowledged last, by this agent
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -398,12 +402,13 @@ func (s *syncer) lose(o *object) {
 }
 
 // objectsOver takes new interfaces. An object went with its interface, unless we have made that
-// anew. All others are looked up, and what was refused is tried again: its reason may be gone.
+// anew, or have put the object so lately that it may be on the new one. All others are looked up,
+// and what was refused is tried again: its reason may be gone.
 func (s *syncer) objectsOver(changed map[string]bool) {
 	for _, o := range s.objects.all() {
 		switch {
 		case !changed[o.key.Interface] || o.is(isFlying):
-		case o.actual != 0 && s.hasMade(o.key):
+		case o.actual != 0 && (s.hasMade(o.key) || s.now.Sub(o.put) < factsDelay):
 			o.set(isUnsure)
 		default:
 			s.drop(o)
@@ -552,6 +557,9 @@ func (s *syncer) objectsWritten(b *batch) {
 			s.release(o)
 			if s.isListed(op.key) {
 				s.objects.bulk.writes++ // a listing from before this is void, too
+			}
+			if op.want != nil && b.isDone(i) {
+				o.put = s.now
 			}
 		}
 		if op.want != nil && op.before.unsure && b.isDone(i) && op.key.HasOwnPaths() {

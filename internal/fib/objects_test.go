@@ -99,7 +99,7 @@ func TestObjectWaitsForItsInterface(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.setObjects(route.Uplink, on("tap0", "192.168.4.7/24"))
 		check(t, "states", r.objectStates(),
-			"address 192.168.4.7/24 of tap0 pending: no interface tap0")
+			"address 192.168.4.7/24 of tap0 pending: there is no interface tap0")
 		if s := r.Settled(1); s.Revision == r.revision ||
 			s.Open[0].Object != on("tap0", "192.168.4.7/24").Key() {
 			t.Errorf("settled %+v", s)
@@ -110,7 +110,7 @@ func TestObjectWaitsForItsInterface(t *testing.T) {
 		check(t, "there", r.dp.printObjectOps(), "put address 192.168.4.7/24 of tap0")
 		r.dp.tell(node("a"))
 		check(t, "gone", r.objectStates(),
-			"address 192.168.4.7/24 of tap0 pending: no interface tap0")
+			"address 192.168.4.7/24 of tap0 pending: there is no interface tap0")
 		f.Interfaces[3].Index = 10
 		r.dp.tell(f)
 		check(t, "made anew", r.dp.printObjectOps(), "put address 192.168.4.7/24 of tap0")
@@ -296,6 +296,22 @@ func TestLostObjectIsNoLongerOursAfterARestart(t *testing.T) {
 		r.again()
 		r.setObjects(route.Uplink)
 		check(t, "there", r.dp.there(), a.Key().String())
+	})
+}
+
+// An interface is made anew and gets an address of ours before the agent hears of it.
+func TestObjectThatIsPutBeforeTheFactsIsOurs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		f := node("a")
+		f.Interfaces[1].Index = 7
+		r.dp.state(func() { r.dp.now, r.dp.last = f, f })
+		a := on("eth1", "192.168.4.7/24")
+		r.setObjects(route.Uplink, a)
+		synctest.Wait()
+		r.dp.tell(f)
+		check(t, "states", r.objectStates(), "address 192.168.4.7/24 of eth1 programmed")
+		r.setObjects(route.Uplink)
+		check(t, "there", r.dp.there())
 	})
 }
 
