@@ -43,33 +43,40 @@ type RemotePlan struct {
 // allocation, since WorkloadEndpoints are not read without BGP. The first source with a host's
 // address wins.
 func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
-	r := remotes{self: self, sources: sources, snapshot: s, hosts: map[netip.Prefix]Remote{},
-		blocks: map[netip.Prefix]Remote{}}
-	// The longest of overlapping blocks comes last and wins.
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), shorterFirst) {
+	r := remotes{self: self, sources: sources, snapshot: s, borrowed: map[netip.Prefix]Remote{}}
+	// A block comes before those within it, which win.
+	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
 		r.addBlock(s.Blocks[cidr])
 	}
-	maps.Copy(r.blocks, r.hosts) // a block of one address, borrowed: where the address is counts
-	p := RemotePlan{Skipped: r.skipped, Problems: r.sharedAddresses(), Unlocated: r.unlocated}
-	p.Routes = slices.SortedFunc(maps.Values(r.blocks), func(a, b Remote) int {
-		return route.ComparePrefixes(a.Prefix, b.Prefix)
-	})
+	p := RemotePlan{Routes: r.routes(), Skipped: r.skipped, Problems: r.sharedAddresses(),
+		Unlocated: r.unlocated}
 	sortSkipped(p.Skipped)
 	return p
 }
 
-func shorterFirst(a, b netip.Prefix) int {
-	return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
-}
-
 // remotes is a RemotePlan under construction.
 type remotes struct {
-	self          string
-	sources       []AddressSource
-	snapshot      *calico.Snapshot
-	hosts, blocks map[netip.Prefix]Remote
-	skipped       []Skipped
-	unlocated     []netip.Prefix
+	self      string
+	sources   []AddressSource
+	snapshot  *calico.Snapshot
+	blocks    []Remote // sorted
+	borrowed  map[netip.Prefix]Remote
+	skipped   []Skipped
+	unlocated []netip.Prefix
+}
+
+// routes: where a block of one address was borrowed, the borrower counts.
+func (r *remotes) routes() []Remote {
+	if len(r.borrowed) == 0 {
+		return r.blocks
+	}
+	all := slices.DeleteFunc(r.blocks, func(b Remote) bool {
+		_, ok := r.borrowed[b.Prefix]
+		return ok
+	})
+	all = slices.AppendSeq(all, maps.Values(r.borrowed))
+	slices.SortFunc(all, func(a, b Remote) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	return all
 }
 
 func (r *remotes) addBlock(b calico.Block) {
@@ -83,28 +90,33 @@ func (r *remotes) addBlock(b calico.Block) {
 	case owner.Host == r.self:
 		r.skip(b.CIDR, "the block is this node's own")
 	default:
-		r.add(r.blocks, b.CIDR, owner.Host)
+		if x, ok := r.remote(b.CIDR, owner.Host); ok {
+			r.blocks = append(r.blocks, x)
+		}
 	}
 	for _, a := range b.Allocations {
 		if a.Node == "" || a.Node == b.Owner.Host {
 			continue
 		}
 		p := route.HostPrefix(a.Address)
-		delete(r.hosts, p) // what a shorter block said
-		if a.Node != r.self {
-			r.add(r.hosts, p, a.Node)
+		delete(r.borrowed, p) // what a shorter block said
+		if a.Node == r.self {
+			continue
+		}
+		if x, ok := r.remote(p, a.Node); ok {
+			r.borrowed[p] = x
 		}
 	}
 }
 
-func (r *remotes) add(to map[netip.Prefix]Remote, p netip.Prefix, host string) {
+// remote returns false where the host has no address.
+func (r *remotes) remote(p netip.Prefix, host string) (Remote, bool) {
 	next := r.address(host, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
 		r.unlocated = append(r.unlocated, p)
-		return
 	}
-	to[p] = Remote{p, host, next}
+	return Remote{p, host, next}, next.IsValid()
 }
 
 func (r *remotes) skip(p netip.Prefix, reason string) {
@@ -158,31 +170,68 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
-	by := map[netip.Addr][]string{}
-	for _, host := range r.hostNames() {
-		for _, v6 := range []bool{false, true} {
-			if a := r.address(host, v6); a.IsValid() {
-				by[a] = append(by[a], host)
-			}
+	all := r.located()
+	slices.SortFunc(all, func(a, b located) int {
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.host, b.host))
+	})
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].address == all[0].address {
+			n++
 		}
-	}
-	for a, hosts := range by {
-		for _, host := range hosts {
-			others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
-				return h == host
-			})
-			if len(others) > 0 {
-				problems = append(problems, calico.Problem{
-					Resource: r.addressResource(host, a),
-					Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them "+
-						"goes to another", a, strings.Join(others, ", ")),
-				})
-			}
-		}
+		problems = append(problems, r.shared(all[:n])...)
+		all = all[n:]
 	}
 	slices.SortFunc(problems, func(a, b calico.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
 	})
+	return problems
+}
+
+// located is a host with an address of it.
+type located struct {
+	address netip.Addr
+	host    string
+}
+
+// located returns the hosts that have an address in any source.
+func (r *remotes) located() []located {
+	all := make([]located, 0, len(r.snapshot.Nodes))
+	add := func(host string, v6 bool) {
+		if a := r.address(host, v6); a.IsValid() {
+			all = append(all, located{a, host})
+		}
+	}
+	for host := range r.snapshot.Nodes {
+		add(host, false)
+		add(host, true)
+	}
+	for p := range r.snapshot.PeerIPs {
+		if _, ok := r.snapshot.Nodes[p.Host]; !ok {
+			add(p.Host, p.IPv6)
+		}
+	}
+	return all
+}
+
+// shared are the problems of hosts with one address.
+func (r *remotes) shared(all []located) (problems []calico.Problem) {
+	if len(all) == 1 {
+		return nil
+	}
+	for _, x := range all {
+		var others []string
+		for _, o := range all {
+			if o.host != x.host {
+				others = append(others, o.host)
+			}
+		}
+		problems = append(problems, calico.Problem{
+			Resource: r.addressResource(x.host, x.address),
+			Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them goes to "+
+				"another", x.address, strings.Join(others, ", ")),
+		})
+	}
 	return problems
 }
 
@@ -196,14 +245,4 @@ func (r *remotes) addressResource(host string, a netip.Addr) string {
 		}
 	}
 	return fmt.Sprintf("Node(%s)", host)
-}
-
-// hostNames returns all hosts that have an address in any source, sorted.
-func (r *remotes) hostNames() []string {
-	names := slices.Collect(maps.Keys(r.snapshot.Nodes))
-	for p := range r.snapshot.PeerIPs {
-		names = append(names, p.Host)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
