@@ -16,7 +16,7 @@ import (
 func Encapsulation(self string, tunnels []route.Encap,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
-	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
+	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
 	var problems []calico.Problem
 	for _, p := range Pools(s) {
 		pool, more := encapPool(p, me, tunnels)
@@ -27,6 +27,7 @@ func Encapsulation(self string, tunnels []route.Encap,
 		return e, problems
 	}
 	e.Published = published(s)
+	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
 		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, me.IPv4},

@@ -16,8 +16,7 @@ const lostNodesHold = time.Minute
 // many that the list may be broken. By BGP, routes to them may well remain.
 type lostNodes struct {
 	seen     *calico.Snapshot
-	nodes    map[netip.Addr]string // of seen, with those that are held
-	held     map[netip.Addr]string
+	held     map[netip.Addr]string // name by address
 	since    time.Time
 	releases time.Time // unless the list changes
 }
@@ -43,36 +42,45 @@ func (l *lostNodes) step(now time.Time, self string, s *calico.Snapshot,
 		}
 		return l.held
 	}
-	listed := l.seen != nil && s.Lists != l.seen.Lists
-	before, held := l.nodes, l.held
-	l.seen, l.nodes = s, map[netip.Addr]string{}
-	for name, n := range s.Nodes {
-		for _, a := range nodeAddresses(n) {
-			if name != self {
-				l.nodes[a] = name
-			}
-		}
+	before, listed := l.seen, l.seen != nil && s.Lists != l.seen.Lists
+	l.seen = s
+	if !listed && len(l.held) == 0 {
+		return nil
 	}
-	from := held // events add none
+	all, gone := 0, maps.Clone(l.held) // events add none
 	if listed {
-		from = before
+		gone = otherNodes(self, before)
+		maps.Copy(gone, l.held)
+		all = len(gone)
 	}
-	gone := maps.Clone(from)
+	there := otherNodes(self, s)
 	maps.DeleteFunc(gone, func(a netip.Addr, _ string) bool {
-		_, there := l.nodes[a]
-		return there
+		_, ok := there[a]
+		return ok
 	})
-	same := maps.Equal(gone, held)
+	same := maps.Equal(gone, l.held)
 	switch {
-	case len(gone) == 0, listed && !same && !suspicious(len(gone), len(before)),
+	case len(gone) == 0, listed && !same && !suspicious(len(gone), all),
 		!now.Before(l.releases) && same:
 		gone = nil
-	case len(held) == 0:
+	case len(l.held) == 0:
 		l.since, l.releases = now, now.Add(lostNodesHold)
 	case !same:
 		l.releases = now.Add(lostNodesHold)
 	}
-	maps.Copy(l.nodes, gone)
 	l.held = gone
 	return gone
+}
+
+// otherNodes are the names of the nodes but self, by address.
+func otherNodes(self string, s *calico.Snapshot) map[netip.Addr]string {
+	all := make(map[netip.Addr]string, len(s.Nodes))
+	for name, n := range s.Nodes {
+		for _, a := range nodeAddresses(n) {
+			if name != self {
+				all[a] = name
+			}
+		}
+	}
+	return all
 }

@@ -1,7 +1,6 @@
 package fib
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,13 +15,6 @@ import (
 
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
-
-// setCoverable notes what origin wants, of those that covers decide about.
-func (s *selection) setCoverable(origin route.Origin, keys map[route.Key]struct{}) {
-	if origin == route.Etcd || origin == route.External {
-		s.coverable[origin] = slices.SortedFunc(maps.Keys(keys), route.CompareKeys)
-	}
-}
 
 // dirtyInside: who forwards for k decides about the routes that k covers.
 func (s *selection) dirtyInside(k route.Key) {

@@ -179,6 +179,9 @@ func mustBeKeyed(origin route.Origin, routes []route.Route) {
 	if len(routes) > 0 && (origin == route.Unknown || origin == route.BGP) {
 		panic(fmt.Sprintf("fib: routes set for origin %v", origin))
 	}
+	if isStrictlySorted(routes) {
+		return
+	}
 	keys := make(map[route.Key]struct{}, len(routes))
 	for _, r := range routes {
 		if _, ok := keys[r.Key]; ok {
@@ -186,6 +189,15 @@ func mustBeKeyed(origin route.Origin, routes []route.Route) {
 		}
 		keys[r.Key] = struct{}{}
 	}
+}
+
+func isStrictlySorted(routes []route.Route) bool {
+	for i := 1; i < len(routes); i++ {
+		if compareRoutes(routes[i-1], routes[i]) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // ReleaseGuard carries out the deletions that are held now: an operator has found them right.

@@ -96,8 +96,11 @@ func (s *selection) poolsChanged() {
 func nodesChanged[V comparable](s *selection, before, after map[netip.Addr]V) {
 	for _, m := range [...][2]map[netip.Addr]V{{before, after}, {after, before}} {
 		for a, n := range m[0] {
+			if other, there := m[1][a]; there && other == n {
+				continue
+			}
 			hop := s.hops.byKey[NextHop{Address: a}]
-			if other, there := m[1][a]; there && other == n || hop == nil {
+			if hop == nil {
 				continue
 			}
 			for set := range hop.sets {

@@ -2,6 +2,7 @@ package fib
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -17,7 +18,7 @@ const guardHold = 60 * time.Second
 type sources struct {
 	*table
 	selection *selection
-	keys      map[route.Origin]map[route.Key]struct{} // with what is held
+	routes    map[route.Origin][]route.Route // by key, without what is held
 	holds     map[route.Origin]*hold
 	share     float64 // Tuning.GuardShare
 	minimum   int     // Tuning.GuardMinimum
@@ -25,7 +26,7 @@ type sources struct {
 
 func newSources(t *table, s *selection) *sources {
 	return &sources{
-		table: t, selection: s, keys: make(map[route.Origin]map[route.Key]struct{}),
+		table: t, selection: s, routes: make(map[route.Origin][]route.Route),
 		holds: make(map[route.Origin]*hold),
 	}
 }
@@ -50,48 +51,73 @@ type GuardHold struct {
 // set replaces all that origin wants. What is no longer wanted is kept for a while if listed, when
 // it is suspiciously much.
 func (s *sources) set(origin route.Origin, routes []route.Route, listed bool, revision uint64) {
-	before, after := s.keys[origin], make(map[route.Key]struct{}, len(routes))
-	for _, r := range routes {
-		after[r.Key] = struct{}{}
-		s.change(origin, r, revision)
+	if !slices.IsSortedFunc(routes, compareRoutes) {
+		routes = slices.SortedFunc(slices.Values(routes), compareRoutes)
 	}
-	keep := s.keep(origin, before, after, listed)
-	for k := range before {
-		if _, ok := after[k]; ok {
-			continue
+	all := len(s.routes[origin])
+	gone := s.replace(origin, routes, revision)
+	var held map[route.Key]struct{}
+	if h := s.holds[origin]; h != nil {
+		held = h.keys
+		all += len(held)
+	}
+	var left []route.Key // held, and lacking still
+	for k := range held {
+		if _, ok := slices.BinarySearchFunc(routes, route.Route{Key: k}, compareRoutes); !ok {
+			left = append(left, k)
 		}
-		if _, ok := keep[k]; ok {
-			after[k] = struct{}{}
-		} else {
+	}
+	lacking := slices.Concat(gone, left)
+	keep := setOf(left) // events hold no more
+	if listed {
+		// A list decides anew about all of them, unless it lacks just what is held already.
+		keep = setOf(lacking)
+		if !maps.Equal(keep, held) && !s.suspicious(len(keep), all) {
+			keep = nil
+		}
+	}
+	for _, k := range lacking {
+		if _, ok := keep[k]; !ok {
 			s.change(origin, route.Route{Key: k}, revision)
 		}
 	}
 	s.hold(origin, keep, revision)
-	s.setKeys(origin, after)
+	s.setCoverable(origin)
 }
 
-// keep returns which keys of before, that after lacks, stay wanted. A list decides anew about all
-// of them, unless it lacks just what is held already; events add none.
-func (s *sources) keep(origin route.Origin, before, after map[route.Key]struct{},
-	listed bool) map[route.Key]struct{} {
-	var held map[route.Key]struct{}
-	if h := s.holds[origin]; h != nil {
-		held = h.keys
+func compareRoutes(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) }
+
+func setOf(keys []route.Key) map[route.Key]struct{} {
+	set := make(map[route.Key]struct{}, len(keys))
+	for _, k := range keys {
+		set[k] = struct{}{}
 	}
-	from := before
-	if !listed {
-		from = held
-	}
-	keep := make(map[route.Key]struct{})
-	for k := range from {
-		if _, ok := after[k]; !ok {
-			keep[k] = struct{}{}
+	return set
+}
+
+// replace changes what differs between two sorted lists, and returns the keys that the new one
+// lacks.
+func (s *sources) replace(origin route.Origin, after []route.Route,
+	revision uint64) (gone []route.Key) {
+	before := s.routes[origin]
+	s.routes[origin] = after
+	for len(before) > 0 || len(after) > 0 {
+		switch {
+		case len(after) == 0, len(before) > 0 && compareRoutes(before[0], after[0]) < 0:
+			gone = append(gone, before[0].Key)
+			before = before[1:]
+			continue
+		case len(before) == 0 || compareRoutes(before[0], after[0]) > 0:
+			s.change(origin, after[0], revision)
+		default:
+			if b, a := before[0], after[0]; b.Kind != a.Kind || !slices.Equal(b.Paths, a.Paths) {
+				s.change(origin, a, revision)
+			}
+			before = before[1:]
 		}
+		after = after[1:]
 	}
-	if listed && !maps.Equal(keep, held) && !s.suspicious(len(keep), len(before)) {
-		return nil
-	}
-	return keep
+	return gone
 }
 
 // suspicious reports whether losing gone of all routes at once is rather a broken list than the
@@ -120,12 +146,10 @@ func (s *sources) release(all bool) {
 			continue
 		}
 		delete(s.holds, origin)
-		keys := maps.Clone(s.keys[origin])
 		for k := range h.keys {
-			delete(keys, k)
 			s.change(origin, route.Route{Key: k}, h.revision)
 		}
-		s.setKeys(origin, keys)
+		s.setCoverable(origin)
 	}
 }
 
@@ -147,8 +171,18 @@ func (s *sources) kept(k route.Key, origin route.Origin) bool {
 	return ok
 }
 
-// setKeys notes which keys origin wants.
-func (s *sources) setKeys(origin route.Origin, keys map[route.Key]struct{}) {
-	s.keys[origin] = keys
-	s.selection.setCoverable(origin, keys)
+// setCoverable tells which keys origin wants, with what is held.
+func (s *sources) setCoverable(origin route.Origin) {
+	if origin != route.Etcd && origin != route.External {
+		return
+	}
+	keys := make([]route.Key, 0, len(s.routes[origin]))
+	for _, r := range s.routes[origin] {
+		keys = append(keys, r.Key)
+	}
+	if h := s.holds[origin]; h != nil {
+		keys = slices.AppendSeq(keys, maps.Keys(h.keys))
+		slices.SortFunc(keys, route.CompareKeys)
+	}
+	s.selection.coverable[origin] = keys
 }
