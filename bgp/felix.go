@@ -43,7 +43,7 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 	felix := s.FelixOn(self)
 	var plain, ipip bool
 	for _, pool := range ipam.Pools(s) {
-		tunnelled := pool.IPIPMode == calico.EncapAlways || pool.IPIPMode == calico.EncapCrossSubnet
+		tunnelled := pool.IPIPMode.Encapsulates()
 		ipip = ipip || tunnelled
 		plain = plain ||
 			!tunnelled && pool.VXLANMode != calico.EncapAlways &&

@@ -108,10 +108,10 @@ func encapPool(p calico.IPPool, me calico.Node, tunnels []route.Encap) (route.Po
 	[]calico.Problem) {
 	pool := route.Pool{Name: p.Name, Prefix: p.CIDR}
 	field, mode, kind := "vxlanMode", p.VXLANMode, route.VXLAN
-	if !encapsulates(mode) {
+	if !mode.Encapsulates() {
 		field, mode, kind = "ipipMode", p.IPIPMode, route.IPIP
 	}
-	if !encapsulates(mode) {
+	if !mode.Encapsulates() {
 		return pool, nil
 	}
 	switch {
@@ -128,10 +128,6 @@ func encapPool(p calico.IPPool, me calico.Node, tunnels []route.Encap) (route.Po
 		Resource: "IPPool(" + p.Name + ")", Harmless: true,
 		Err: pool.Note + ": its routes are programmed without encapsulation",
 	}}
-}
-
-func encapsulates(m calico.EncapMode) bool {
-	return m == calico.EncapAlways || m == calico.EncapCrossSubnet
 }
 
 // cannotEncapsulate says what this Node lacks for a pool, or "". Its addresses are calico-node's to

@@ -67,9 +67,7 @@ func (s *Store) AllBlocks() bool {
 	if s.needs.AllBlocks() || s.overlay || !s.needs.VXLAN {
 		return s.needs.AllBlocks() || s.overlay
 	}
-	for _, p := range s.now.IPPools {
-		s.overlay = s.overlay || p.VXLANMode == EncapAlways || p.VXLANMode == EncapCrossSubnet
-	}
+	s.overlay = HasVXLAN(s.now.IPPools)
 	return s.overlay
 }
 

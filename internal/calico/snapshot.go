@@ -135,6 +135,9 @@ const (
 	EncapCrossSubnet EncapMode = "CrossSubnet"
 )
 
+// Encapsulates reports whether packets to some nodes leave in a tunnel.
+func (m EncapMode) Encapsulates() bool { return m == EncapAlways || m == EncapCrossSubnet }
+
 // IPPool is a Calico IPPool.
 type IPPool struct {
 	Name             string
@@ -144,6 +147,16 @@ type IPPool struct {
 	Disabled         bool // no new addresses; its routes are still exported
 	DisableBGPExport bool
 	BlockSize        int // 26 or 122 where the resource says nothing
+}
+
+// HasVXLAN reports whether a pool has VXLAN.
+func HasVXLAN(pools map[string]IPPool) bool {
+	for _, p := range pools {
+		if p.VXLANMode.Encapsulates() {
+			return true
+		}
+	}
+	return false
 }
 
 // AffinityState is the state of a block affinity. An empty one (before Calico 3) means confirmed.

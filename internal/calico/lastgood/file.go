@@ -86,7 +86,7 @@ func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
 			version)
 	case h.Node != r.node:
 		return nil, time.Time{}, fmt.Errorf("it was written for node %q", h.Node)
-	case h.Reads != r.needs:
+	case withoutVXLAN(h.Reads) != withoutVXLAN(r.needs):
 		return nil, time.Time{}, errors.New("it was written with another --learn, " +
 			"--blocks-prefix or --hosts-prefix")
 	case len(body) < h.Size:
@@ -101,9 +101,19 @@ func decode(r reader, in io.Reader) (*calico.Snapshot, time.Time, error) {
 	if err := check(r, s); err != nil {
 		return nil, time.Time{}, err
 	}
+	if r.needs.VXLAN && !h.Reads.VXLAN && calico.HasVXLAN(s.IPPools) {
+		return nil, time.Time{}, errors.New("it lacks the blocks of other nodes, which its pools " +
+			"with vxlanMode need: the agent that wrote it had no VXLAN")
+	}
 	// nothing was listed since the start: the next list counts as the first
 	s.Revision, s.Lists = h.Revision, 0
 	return s, h.Written, nil
+}
+
+// withoutVXLAN are the needs where no pool has VXLAN.
+func withoutVXLAN(n calico.Needs) calico.Needs {
+	n.VXLAN = false
+	return n
 }
 
 // check rejects what package calico's decoders never return: prefixes are keys, and unmasked ones

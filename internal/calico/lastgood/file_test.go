@@ -202,6 +202,31 @@ func TestUnusableFilesAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
+// TestFileOfAnAgentWithoutVXLAN is read by one with VXLAN, unless what it lacks is needed.
+func TestFileOfAnAgentWithoutVXLAN(t *testing.T) {
+	now := reader{"edge-5", calico.Needs{VXLAN: true}}
+	if _, _, err := decode(now, bytes.NewReader(file(t, small()))); err != nil {
+		t.Error(err)
+	}
+	s := small()
+	pool := netip.MustParsePrefix("10.1.0.0/16")
+	s.IPPools = map[string]calico.IPPool{"p": {Name: "p", CIDR: pool,
+		VXLANMode: calico.EncapCrossSubnet}}
+	_, _, err := decode(now, bytes.NewReader(file(t, s)))
+	if err == nil || !strings.Contains(err.Error(), "lacks the blocks of other nodes") {
+		t.Errorf("with VXLAN: %v", err)
+	}
+	later, err := encode(now, s, written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []reader{now, edge5} {
+		if _, _, err := decode(r, bytes.NewReader(later)); err != nil {
+			t.Errorf("by %+v: %v", r.needs, err)
+		}
+	}
+}
+
 // FuzzFile decodes any bytes, and any body behind a header that fits. What is accepted can be
 // written and read again.
 func FuzzFile(f *testing.F) {
