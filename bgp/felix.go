@@ -45,9 +45,7 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 	for _, pool := range ipam.Pools(s) {
 		tunnelled := pool.IPIPMode.Encapsulates()
 		ipip = ipip || tunnelled
-		plain = plain ||
-			!tunnelled && pool.VXLANMode != calico.EncapAlways &&
-				pool.VXLANMode != calico.EncapCrossSubnet
+		plain = plain || !tunnelled && !pool.VXLANMode.Encapsulates()
 	}
 	set := func(c calico.FelixConfiguration) string { return c.ProgramClusterRoutes }
 	mode := set(felix)
@@ -73,6 +71,26 @@ func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
 			problems = append(problems, felixProblem(self, s, x.set,
 				"the normal route priority of %s is %d here and %d in BGPConfiguration(default): "+
 					"they must be equal", x.f, theirs, ours))
+		}
+	}
+	return problems
+}
+
+// Unencrypted names the settings that ask for WireGuard where the data plane has none.
+func Unencrypted(self string, s *calico.Snapshot, o Options) (problems []calico.Problem) {
+	felix := s.FelixOn(self)
+	for _, x := range []struct {
+		field string
+		set   func(calico.FelixConfiguration) *bool
+	}{
+		{"wireguardEnabled",
+			func(c calico.FelixConfiguration) *bool { return c.WireguardEnabled }},
+		{"wireguardEnabledV6",
+			func(c calico.FelixConfiguration) *bool { return c.WireguardEnabledV6 }},
+	} {
+		if on := x.set(felix); o.NoWireguard && on != nil && *on {
+			problems = append(problems, felixProblem(self, s, x.set,
+				"%s: VPP has no WireGuard, and traffic of this node is not encrypted", x.field))
 		}
 	}
 	return problems

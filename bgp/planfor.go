@@ -34,6 +34,9 @@ type Options struct {
 	// Tunnels are the kinds of tunnels that the data plane has; pools of other kinds do not
 	// encapsulate.
 	Tunnels []route.Encap
+	// NoWireguard: the data plane is VPP. The private key is Felix', and another one would have to
+	// be written to the Node.
+	NoWireguard bool
 }
 
 // nextHop is what the operator said for a family; invalid: nothing.
@@ -107,6 +110,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	_, more = ipam.Encapsulation(self, o.Tunnels, s)
 	problems = append(problems, more...)
 	problems = append(problems, besideFelix(self, s)...)
+	problems = append(problems, Unencrypted(self, s, o)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
 	problems = append(problems, badBindMode(s)...)

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -19,7 +20,7 @@ func Encapsulation(self string, tunnels []route.Encap,
 	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
 	var problems []calico.Problem
 	for _, p := range Pools(s) {
-		pool, more := encapPool(p, me, tunnels)
+		pool, more := encapPool(p, me, s.FelixOn(self), tunnels)
 		e.Pools = append(e.Pools, pool)
 		problems = append(problems, more...)
 	}
@@ -104,8 +105,8 @@ func published(s *calico.Snapshot) map[netip.Addr]string {
 
 // encapPool is what a pool says. VXLAN goes before IPIP, as in Felix; Calico takes no pool that has
 // both.
-func encapPool(p calico.IPPool, me calico.Node, tunnels []route.Encap) (route.Pool,
-	[]calico.Problem) {
+func encapPool(p calico.IPPool, me calico.Node, felix calico.FelixConfiguration,
+	tunnels []route.Encap) (route.Pool, []calico.Problem) {
 	pool := route.Pool{Name: p.Name, Prefix: p.CIDR}
 	field, mode, kind := "vxlanMode", p.VXLANMode, route.VXLAN
 	if !mode.Encapsulates() {
@@ -121,13 +122,26 @@ func encapPool(p calico.IPPool, me calico.Node, tunnels []route.Encap) (route.Po
 		pool.Note = fmt.Sprintf("%s %s is not supported yet", field, mode)
 	default:
 		pool.Encap, pool.CrossSubnet = kind, mode == calico.EncapCrossSubnet
-		pool.Waits = cannotEncapsulate(pool, me)
+		pool.Waits = cmp.Or(turnedOff(pool, felix), cannotEncapsulate(pool, me))
 		return pool, nil
 	}
 	return pool, []calico.Problem{{
 		Resource: "IPPool(" + p.Name + ")", Harmless: true,
 		Err: pool.Note + ": its routes are programmed without encapsulation",
 	}}
+}
+
+// turnedOff says what forbids a kind of tunnel, or "": Felix makes no device for it then
+// (felix/calc/encapsulation_calculator.go). IPv6 pools have no such setting.
+func turnedOff(pool route.Pool, felix calico.FelixConfiguration) string {
+	set, field := felix.VXLANEnabled, "vxlanEnabled"
+	if pool.Encap == route.IPIP {
+		set, field = felix.IPIPEnabled, "ipipEnabled"
+	}
+	if set == nil || *set || pool.Prefix.Addr().Is6() {
+		return ""
+	}
+	return field + " of the FelixConfiguration is false"
 }
 
 // cannotEncapsulate says what this Node lacks for a pool, or "". Its addresses are calico-node's to

@@ -123,6 +123,36 @@ func TestPoolWaitsForOwnAddresses(t *testing.T) {
 	}
 }
 
+func TestPoolWaitsForFelix(t *testing.T) {
+	const ipip, vxlan, vxlan6 = "10.1.0.0/26", "10.2.0.0/26", "fd02::/122"
+	for name, tc := range map[string]struct {
+		all, own calico.FelixConfiguration
+		waits    map[string]string
+	}{
+		"on": {all: calico.FelixConfiguration{IPIPEnabled: new(true), VXLANEnabled: new(true)}},
+		"off": {all: calico.FelixConfiguration{IPIPEnabled: new(false)}, waits: map[string]string{
+			ipip: "ipipEnabled of the FelixConfiguration is false"}},
+		"of this node": {all: calico.FelixConfiguration{VXLANEnabled: new(true)},
+			own: calico.FelixConfiguration{VXLANEnabled: new(false)}, waits: map[string]string{
+				vxlan: "vxlanEnabled of the FelixConfiguration is false"}},
+	} {
+		s := encapCluster([]string{"me 192.0.2.5/24 fd77::5/64", "b 198.51.100.7/24 fd78::7/64"},
+			ipipPool("p", "10.1.0.0/16", calico.EncapAlways),
+			vxlanPool("q", "10.2.0.0/16", calico.EncapAlways),
+			vxlanPool("r", "fd02::/48", calico.EncapAlways))
+		s.Felix = map[string]calico.FelixConfiguration{"default": tc.all, "node.me": tc.own}
+		e, problems := Encapsulation("me", allTunnels, s)
+		for _, dest := range []string{ipip, vxlan, vxlan6} {
+			if got := e.PoolOf(pfx(dest)).Waits; got != tc.waits[dest] {
+				t.Errorf("%s, %s: %q, want %q", name, dest, got, tc.waits[dest])
+			}
+		}
+		if len(problems) > 0 {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+}
+
 func TestEncapsulationProblems(t *testing.T) {
 	text := func(tunnels []route.Encap, nodes []string, pools ...calico.IPPool) string {
 		_, problems := Encapsulation("a", tunnels, encapCluster(nodes, pools...))

@@ -445,7 +445,7 @@ func (c config) tuning() fib.Tuning {
 
 func (c config) bgpOptions() bgp.Options {
 	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs,
-		Tunnels: tunnels(c.dataplane)}
+		Tunnels: tunnels(c.dataplane), NoWireguard: c.dataplane == "vpp"}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a

@@ -10,7 +10,7 @@ type complaint struct{ condition, reason string }
 var reasons = map[string][]string{
 	"datastore": {"waiting", "stale", "disconnected", "copy_not_kept", "problems",
 		"prefixes_unrouted"},
-	"node": {"no_data", "incomplete", "last_known", "locked"},
+	"node": {"no_data", "incomplete", "last_known", "locked", "wireguard_key"},
 	"bgp": {"off", "port_taken", "not_applied", "not_started", "waiting_for_drops", "new_process",
 		"sessions_down", "peers_to_remove", "prefixes_withheld"},
 	"dataplane": {"away", "refuses_all", "refuses_learned", "peer_unreachable", "impaired"},

@@ -36,7 +36,9 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"node", "last_known"}: condition((&state{waitingForNode: why,
 			sessions: configured}).nodeCondition()),
 		{"node", "locked"}: condition((&state{handsOff: true}).nodeCondition()),
-		{"bgp", "off"}:     condition((&state{noBGP: true}).speakerCondition()),
+		{"node", "wireguard_key"}: condition((&state{plan: Plan{
+			CannotRead: why}}).nodeCondition()),
+		{"bgp", "off"}: condition((&state{noBGP: true}).speakerCondition()),
 		{"bgp", "port_taken"}: condition((&state{
 			setError: fmt.Errorf("listen: %w", syscall.EADDRINUSE)}).speakerCondition()),
 		{"bgp", "not_applied"}: condition((&state{

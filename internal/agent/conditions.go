@@ -77,13 +77,16 @@ func datastoreCondition(d DatastoreStatus) Condition {
 	return c
 }
 
-// nodeCondition always holds without BGP: others find the node by what it publishes.
+// nodeCondition holds without BGP, unless the node cannot read what others send: they find it by
+// what it publishes.
 func (s *state) nodeCondition() Condition {
 	c, configured := Condition{Name: "node"}, !s.sessions.configured.IsZero()
 	switch {
 	case s.handsOff:
 		c.OK, c.Reason = configured, "locked"
 		c.Message = "ClusterInformation says datastoreReady: false; nothing is changed"
+	case s.plan.CannotRead != "":
+		c.Reason, c.Message = "wireguard_key", s.plan.CannotRead
 	case s.noBGP:
 		c.OK = true
 	case s.waitingForNode != "" && configured:

@@ -6,6 +6,7 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -35,6 +36,8 @@ type Plan struct {
 	Tunnels       []route.Object
 	// Overlay are the routes to other nodes in VXLAN pools.
 	Overlay ipam.RemotePlan
+	// CannotRead says why others send what the data plane cannot read; "": they do not.
+	CannotRead string
 }
 
 // Facts is what Plan must know besides the datastore.
@@ -129,6 +132,11 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 // encapsulate returns the problems that BGP's plan names, too.
 func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 	f Facts) []calico.Problem {
+	if c.Nodes[self].WireguardKey && o.NoWireguard {
+		p.CannotRead = fmt.Sprintf("Node(%s) has a WireGuard key (status.wireguardPublicKey): "+
+			"other nodes encrypt what they send here, and VPP cannot read it; Felix removes the "+
+			"key where wireguardEnabled is false", self)
+	}
 	e, problems := ipam.Encapsulation(self, o.Tunnels, c)
 	if e.Encapsulates() {
 		for a, n := range f.HeldNodes {
@@ -155,7 +163,7 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	blocks, _ := ipam.OwnBlocks(self, c)
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
 	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
-	p.BGP.Problems = p.encapsulate(self, c, o, f)
+	p.BGP.Problems = append(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o)...)
 	return p
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,32 @@ func TestPlanEncapsulates(t *testing.T) {
 	} {
 		if p.Encapsulation != nil || p.Tunnels != nil {
 			t.Errorf("%s: %+v %v", name, p.Encapsulation, p.Tunnels)
+		}
+	}
+}
+
+// VPP cannot read what others encrypt, and says that nothing of its own is encrypted.
+func TestPlanWithWireguard(t *testing.T) {
+	c := encapsulated(calico.EncapNever)
+	c.Felix = map[string]calico.FelixConfiguration{"default": {WireguardEnabled: new(true)}}
+	n := c.Nodes["a"]
+	n.WireguardKey = true
+	c.Nodes["a"] = n
+	for _, onVPP := range []bool{true, false} {
+		o := bgp.Options{NoWireguard: onVPP}
+		for name, p := range map[string]Plan{
+			"with BGP": PlanFor("a", c, o, Facts{}), "without": PlanWithoutBGP("a", c, o, Facts{}),
+		} {
+			said := slices.ContainsFunc(p.BGP.Problems, func(p calico.Problem) bool {
+				return p.Resource == "FelixConfiguration(default)" && p.Harmless &&
+					strings.Contains(p.Err, "wireguardEnabled: VPP has no WireGuard")
+			})
+			s := state{noBGP: name == "without", plan: p}
+			if r := s.nodeCondition().Reason; said != onVPP ||
+				(p.CannotRead != "") != onVPP || (r == "wireguard_key") != onVPP {
+				t.Errorf("%s, VPP %v: %v, %q, reason %q", name, onVPP, p.BGP.Problems,
+					p.CannotRead, r)
+			}
 		}
 	}
 }

@@ -164,14 +164,15 @@ func TestDecodeNode(t *testing.T) {
 	 "ipv4VXLANTunnelAddr":"10.40.9.1","ipv6VXLANTunnelAddr":"fd12::9",
 	 "vxlanTunnelMACAddr":"66:1A:2b:3c:4d:5e","vxlanTunnelMACAddrV6":"no matter what",
 	 "wireguard":{"interfaceIPv4Address":"10.40.9.2","interfaceIPv6Address":"fd12::a"},
-	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},"status":{}}`
+	 "addresses":[{"address":"172.20.8.7/24","type":"CalicoNodeIP"}],"future":{"x":1}},
+	 "status":{"wireguardPublicKeyV6":"k"}}`
 	want := Node{Name: "leaf-1", Labels: map[string]string{"rack": "r2"},
 		IPv4: pfx("172.20.8.7/24"), IPv6: pfx("fd77::7/64"), ASNumber: 65546,
 		RouteReflectorClusterID: "1.0.0.1", IPv4IPIPTunnelAddr: addr("10.40.4.4"),
 		IPv4VXLANTunnelAddr: addr("10.40.9.1"), VXLANTunnelMACAddr: "66:1A:2b:3c:4d:5e",
 		VXLANTunnelMACAddrV6: "no matter what",
 		IPv6VXLANTunnelAddr:  addr("fd12::9"), WireguardIPv4: addr("10.40.9.2"),
-		WireguardIPv6: addr("fd12::a"), HostIPv4: addr("172.20.8.7")}
+		WireguardIPv6: addr("fd12::a"), HostIPv4: addr("172.20.8.7"), WireguardKey: true}
 	for value, want := range map[string]Node{
 		full:            want,
 		`{}`:            {Name: "leaf-1"},

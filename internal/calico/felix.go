@@ -28,6 +28,11 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 		VXLANVNI:   cmp.Or(own.VXLANVNI, all.VXLANVNI),
 		VXLANMTU:   cmp.Or(own.VXLANMTU, all.VXLANMTU),
 		VXLANMTUV6: cmp.Or(own.VXLANMTUV6, all.VXLANMTUV6),
+
+		IPIPEnabled:        cmp.Or(own.IPIPEnabled, all.IPIPEnabled),
+		VXLANEnabled:       cmp.Or(own.VXLANEnabled, all.VXLANEnabled),
+		WireguardEnabled:   cmp.Or(own.WireguardEnabled, all.WireguardEnabled),
+		WireguardEnabledV6: cmp.Or(own.WireguardEnabledV6, all.WireguardEnabledV6),
 	}
 }
 
@@ -44,6 +49,10 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		VXLANVNI                          int      `json:"vxlanVNI"`
 		VXLANMTU                          int      `json:"vxlanMTU"`
 		VXLANMTUV6                        int      `json:"vxlanMTUV6"`
+		IPIPEnabled                       *bool    `json:"ipipEnabled"`
+		VXLANEnabled                      *bool    `json:"vxlanEnabled"`
+		WireguardEnabled                  *bool    `json:"wireguardEnabled"`
+		WireguardEnabledV6                *bool    `json:"wireguardEnabledV6"`
 	}
 	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return FelixConfiguration{}, err
@@ -60,5 +69,9 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		VXLANVNI:                          spec.VXLANVNI,
 		VXLANMTU:                          spec.VXLANMTU,
 		VXLANMTUV6:                        spec.VXLANMTUV6,
+		IPIPEnabled:                       spec.IPIPEnabled,
+		VXLANEnabled:                      spec.VXLANEnabled,
+		WireguardEnabled:                  spec.WireguardEnabled,
+		WireguardEnabledV6:                spec.WireguardEnabledV6,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
@@ -85,20 +86,25 @@ func TestFelixConfigurations(t *testing.T) {
 		[]byte(
 			`{"spec":{"programClusterRoutes":"Enabled","ipv4ElevatedRoutePriority":300,
 				"liveMigrationRouteConvergenceTime":"10s","bpfEnabled":true,
-				"vxlanPort":4790,"vxlanVNI":7,"vxlanMTU":1400,"vxlanMTUV6":1380}}`))
-	s.Put(key("node.edge-5"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
+				"vxlanPort":4790,"vxlanVNI":7,"vxlanMTU":1400,"vxlanMTUV6":1380,
+				"ipipEnabled":true,"wireguardEnabledV6":true}}`))
+	s.Put(key("node.edge-5"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000,
+		"ipipEnabled":false,"vxlanEnabled":false}}`))
 	s.Put(key("node.edge-50"), []byte(`{"spec":{"ipv6NormalRoutePriority":2000}}`))
 	got := s.Snapshot(1)
 	want := FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled",
 		IPv4ElevatedRoutePriority: 300, LiveMigrationRouteConvergenceTime: 10 * time.Second,
-		VXLANPort: 4790, VXLANVNI: 7, VXLANMTU: 1400, VXLANMTUV6: 1380}
+		VXLANPort: 4790, VXLANVNI: 7, VXLANMTU: 1400, VXLANMTUV6: 1380,
+		IPIPEnabled: new(true), WireguardEnabledV6: new(true)}
 	both := want
 	both.Name, both.IPv6NormalRoutePriority = "", 2000
-	if on := got.FelixOn("edge-5"); on != both {
+	both.IPIPEnabled, both.VXLANEnabled = new(false), new(false)
+	if on := got.FelixOn("edge-5"); !reflect.DeepEqual(on, both) {
 		t.Errorf("on the node %+v, want %+v", on, both)
 	}
-	if got.Felix["default"] != want || got.Felix["node.edge-5"].IPv6NormalRoutePriority != 2000 ||
-		len(got.Felix) != 2 || len(got.Problems) != 0 {
+	if !reflect.DeepEqual(got.Felix["default"], want) ||
+		got.Felix["node.edge-5"].IPv6NormalRoutePriority != 2000 || len(got.Felix) != 2 ||
+		len(got.Problems) != 0 {
 		t.Errorf("%+v %v", got.Felix, got.Problems)
 	}
 }

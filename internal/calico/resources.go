@@ -30,7 +30,16 @@ func decodeNode(k Key, value []byte) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	n := Node{Name: k.Name, Labels: labels, ASNumber: uint32(spec.BGP.ASNumber),
+	var status struct {
+		Status struct {
+			Key   string `json:"wireguardPublicKey"`
+			KeyV6 string `json:"wireguardPublicKeyV6"`
+		} `json:"status"`
+	}
+	_ = unmarshal(value, &status) // what is no text is no key
+	n := Node{Name: k.Name, Labels: labels,
+		WireguardKey:            status.Status.Key+status.Status.KeyV6 != "",
+		ASNumber:                uint32(spec.BGP.ASNumber),
 		RouteReflectorClusterID: spec.BGP.RouteReflectorClusterID,
 		VXLANTunnelMACAddr:      spec.VXLANTunnelMACAddr,
 		VXLANTunnelMACAddrV6:    spec.VXLANTunnelMACAddrV6}

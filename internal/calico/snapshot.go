@@ -106,6 +106,8 @@ type Node struct {
 	// as written; VTEPMAC has the address that counts
 	VXLANTunnelMACAddr, VXLANTunnelMACAddrV6 string
 	WireguardIPv4, WireguardIPv6             netip.Addr
+	// WireguardKey: Felix has published a public key, so that other nodes encrypt what they send.
+	WireguardKey bool
 }
 
 // Tunnel is an address of a node's tunnel device.
@@ -235,6 +237,9 @@ type FelixConfiguration struct {
 	VXLANPort, VXLANVNI int
 	// VXLANMTU and VXLANMTUV6 are as IPIPMTU, each of one family.
 	VXLANMTU, VXLANMTUV6 int
+	// IPIPEnabled and VXLANEnabled replace what follows from the pools; nil, as below: not set.
+	IPIPEnabled, VXLANEnabled            *bool
+	WireguardEnabled, WireguardEnabledV6 *bool
 }
 
 // SecretKeyRef names a password. Calico's resource has no namespace.

@@ -12,20 +12,21 @@ import (
 
 // Annotations of a Node that calico-node writes (libcalico-go lib/backend/k8s/resources/node.go).
 const (
-	annotated    = "projectcalico.org/"
-	labelsNote   = annotated + "labels" // set with calicoctl, as JSON
-	ipv4Note     = annotated + "IPv4Address"
-	ipv6Note     = annotated + "IPv6Address"
-	asNote       = annotated + "ASNumber"
-	clusterNote  = annotated + "RouteReflectorClusterID"
-	ipipNote     = annotated + "IPv4IPIPTunnelAddr"
-	vxlanNote    = annotated + "IPv4VXLANTunnelAddr"
-	vxlan6Note   = annotated + "IPv6VXLANTunnelAddr"
-	macNote      = annotated + "VXLANTunnelMACAddr"
-	mac6Note     = annotated + "VXLANTunnelMACAddrV6"
-	wgNote       = annotated + "IPv4WireguardInterfaceAddr"
-	wg6Note      = annotated + "IPv6WireguardInterfaceAddr"
-	wgPublicNote = annotated + "WireguardPublicKey"
+	annotated     = "projectcalico.org/"
+	labelsNote    = annotated + "labels" // set with calicoctl, as JSON
+	ipv4Note      = annotated + "IPv4Address"
+	ipv6Note      = annotated + "IPv6Address"
+	asNote        = annotated + "ASNumber"
+	clusterNote   = annotated + "RouteReflectorClusterID"
+	ipipNote      = annotated + "IPv4IPIPTunnelAddr"
+	vxlanNote     = annotated + "IPv4VXLANTunnelAddr"
+	vxlan6Note    = annotated + "IPv6VXLANTunnelAddr"
+	macNote       = annotated + "VXLANTunnelMACAddr"
+	mac6Note      = annotated + "VXLANTunnelMACAddrV6"
+	wgNote        = annotated + "IPv4WireguardInterfaceAddr"
+	wg6Note       = annotated + "IPv6WireguardInterfaceAddr"
+	wgPublicNote  = annotated + "WireguardPublicKey"
+	wg6PublicNote = annotated + "WireguardPublicKeyV6"
 )
 
 // nodeObject is what is read of a Node.
@@ -138,6 +139,7 @@ func convertNode(name string, n nodeObject, before calico.Node, podCIDRs bool) (
 		}
 	}
 	out.VXLANTunnelMACAddr, out.VXLANTunnelMACAddrV6 = notes[macNote], notes[mac6Note]
+	out.WireguardKey = notes[wgPublicNote]+notes[wg6PublicNote] != ""
 	tunnels := notes
 	if podCIDRs && n.Spec.PodCIDR != "" {
 		tunnels = staticTunnels(n)
