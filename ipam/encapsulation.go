@@ -96,6 +96,9 @@ func published(s *calico.Snapshot) map[netip.Addr]string {
 	for p, a := range s.PeerIPs {
 		out[a] = p.Host
 	}
+	if len(out) == 0 {
+		return out
+	}
 	for _, n := range s.Nodes {
 		delete(out, n.IPv4.Addr())
 		delete(out, n.IPv6.Addr())

@@ -170,37 +170,21 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
-	all := r.located()
-	slices.SortFunc(all, func(a, b located) int {
-		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.host, b.host))
-	})
-	for len(all) > 0 {
-		n := 1
-		for n < len(all) && all[n].address == all[0].address {
-			n++
-		}
-		problems = append(problems, r.shared(all[:n])...)
-		all = all[n:]
-	}
-	slices.SortFunc(problems, func(a, b calico.Problem) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
-	})
-	return problems
-}
-
-// located is a host with an address of it.
-type located struct {
-	address netip.Addr
-	host    string
-}
-
-// located returns the hosts that have an address in any source.
-func (r *remotes) located() []located {
-	all := make([]located, 0, len(r.snapshot.Nodes))
+	first, all := make(map[netip.Addr]string, len(r.snapshot.Nodes)), map[netip.Addr][]string{}
 	add := func(host string, v6 bool) {
-		if a := r.address(host, v6); a.IsValid() {
-			all = append(all, located{a, host})
+		a := r.address(host, v6)
+		if !a.IsValid() {
+			return
 		}
+		other, taken := first[a]
+		if !taken {
+			first[a] = host
+			return
+		}
+		if all[a] == nil {
+			all[a] = []string{other}
+		}
+		all[a] = append(all[a], host)
 	}
 	for host := range r.snapshot.Nodes {
 		add(host, false)
@@ -211,25 +195,24 @@ func (r *remotes) located() []located {
 			add(p.Host, p.IPv6)
 		}
 	}
-	return all
+	for a, hosts := range all {
+		problems = append(problems, r.shared(a, hosts)...)
+	}
+	slices.SortFunc(problems, func(a, b calico.Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
+	})
+	return problems
 }
 
 // shared are the problems of hosts with one address.
-func (r *remotes) shared(all []located) (problems []calico.Problem) {
-	if len(all) == 1 {
-		return nil
-	}
-	for _, x := range all {
-		var others []string
-		for _, o := range all {
-			if o.host != x.host {
-				others = append(others, o.host)
-			}
-		}
+func (r *remotes) shared(a netip.Addr, hosts []string) (problems []calico.Problem) {
+	slices.Sort(hosts)
+	for _, host := range hosts {
+		others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == host })
 		problems = append(problems, calico.Problem{
-			Resource: r.addressResource(x.host, x.address),
+			Resource: r.addressResource(host, a),
 			Err: fmt.Sprintf("%s is the address of %s too: what is meant for one of them goes to "+
-				"another", x.address, strings.Join(others, ", ")),
+				"another", a, strings.Join(others, ", ")),
 		})
 	}
 	return problems

@@ -38,6 +38,7 @@ type object struct {
 	needs   []route.ObjectKey // of what was wanted last
 	writes  uint64            // ops cut: look-ups from before them are void
 	put     time.Time         // acknowledged last, by this agent
+	pass    uint64            // the last of setObjects in which a source wanted it
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -64,7 +65,8 @@ type objects struct {
 	deletes queue[deletion]
 	lost    []record // that the journal is to know
 
-	changed bool // Engine.ObjectsChanged is to be signalled
+	changed bool   // Engine.ObjectsChanged is to be signalled
+	pass    uint64 // counts setObjects
 
 	soon    []*object // to be looked up at once
 	looking bool      // one of them is being looked up
@@ -136,7 +138,7 @@ func (s *syncer) forgetObject(e *entry) {
 
 // setObjects takes what all sources want. Of two that want one object the first has it.
 func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
-	wanted := make(map[route.ObjectKey]bool)
+	s.objects.pass++
 	tables, before := s.objects.tables, slices.Concat(s.objects.turn, s.objects.listed)
 	s.objects.turn, s.objects.listed = nil, nil
 	s.objects.tables = make(map[route.TableID]*object)
@@ -144,11 +146,11 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	for i, source := range sources {
 		for _, w := range source.Objects {
 			k := w.Key()
-			if wanted[k] {
+			o := s.object(k)
+			if o.pass == s.objects.pass {
 				continue
 			}
-			wanted[k] = true
-			o := s.object(k)
+			o.pass = s.objects.pass
 			if s.isListed(k) {
 				s.objects.listed = append(s.objects.listed, o)
 			} else {
@@ -165,7 +167,7 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 		}
 	}
 	for _, o := range before {
-		if !wanted[o.key] && o.want != nil {
+		if o.pass != s.objects.pass && o.want != nil {
 			s.wantObject(o, nil, unknownSource, revision)
 			changed = append(changed, o)
 		}
