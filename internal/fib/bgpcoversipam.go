@@ -60,6 +60,9 @@ func (s *selection) covering(e *entry) covering {
 // bgpCover is Facts.BGPCover.
 func (s *selection) bgpCover(k route.Key) (netip.Prefix, bool) {
 	for bits := k.Prefix.Bits() - 1; bits > 0; bits-- {
+		if s.lengths[lengthOf(k, bits)] == 0 {
+			continue
+		}
 		p, _ := k.Prefix.Addr().Prefix(bits)
 		switch s.covering(s.get(route.Key{Table: k.Table, Prefix: p})) {
 		case coversByBGP:
@@ -145,7 +148,7 @@ func (s *selection) nextCovered() (next time.Time) {
 func (s *selection) cover(hop *nextHop) {
 	delete(s.hops.covered, hop.NextHop)
 	shortest := 0
-	_, subnet, connected := s.view.facts.Connected(hop.Table, hop.Address)
+	_, subnet, connected := s.view.connectedTo(hop.NextHop)
 	switch {
 	case connected:
 		shortest = subnet.Bits() + 1
@@ -155,9 +158,12 @@ func (s *selection) cover(hop *nextHop) {
 		shortest = hop.answer.Prefix.Bits()
 	}
 	for bits := hop.Address.BitLen(); bits >= shortest; bits-- {
-		p, err := hop.Address.Prefix(bits)
-		e := s.get(route.Key{Table: hop.Table, Prefix: p})
-		if err == nil && e != nil && s.covers(e) && (!connected || e.is(isStatic)) {
+		p, _ := hop.Address.Prefix(bits)
+		k := route.Key{Table: hop.Table, Prefix: p}
+		if s.lengths[lengthOf(k, bits)] == 0 {
+			continue
+		}
+		if e := s.get(k); e != nil && s.covers(e) && (!connected || e.is(isStatic)) {
 			c := Cover{Prefix: p, Carries: e.is(isStatic)}
 			if c.Carries {
 				c.Paths = e.want.paths
@@ -185,7 +191,7 @@ func (s *selection) behindItself(k route.Key, set *pathSet) bool {
 		return false // one has its interface from the source
 	}
 	for _, hop := range set.hops {
-		_, subnet, ok := s.view.facts.Connected(hop.Table, hop.Address)
+		_, subnet, ok := s.view.connectedTo(hop.NextHop)
 		if ok && subnet.Bits() > k.Prefix.Bits() {
 			return false
 		}

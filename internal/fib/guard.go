@@ -25,6 +25,7 @@ var reserved = []netip.Prefix{
 type view struct {
 	facts     Facts
 	connected map[route.Key]string // subnets of interfaces that are up
+	lengths   [2][]int             // of these, of IPv4 and IPv6; the longest first
 	own       map[NextHop]bool
 	guarded   []guarded // by table, then address
 	discards  [route.Prohibit + 1]*forward
@@ -53,6 +54,15 @@ func newView(f Facts) *view {
 		for _, a := range i.Addresses {
 			v.guardInterface(i, a)
 		}
+	}
+	for subnet := range v.connected {
+		of := &v.lengths[familyOf(subnet.Prefix.Addr())]
+		if !slices.Contains(*of, subnet.Prefix.Bits()) {
+			*of = append(*of, subnet.Prefix.Bits())
+		}
+	}
+	for _, of := range v.lengths {
+		slices.SortFunc(of, func(a, b int) int { return b - a })
 	}
 	for _, a := range f.Own {
 		if n := (NextHop{Address: a}); !v.own[n] {
@@ -83,6 +93,25 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	}
 }
 
+// connectedTo is Facts.Connected: what it takes does not grow with the interfaces.
+func (v *view) connectedTo(n NextHop) (name string, subnet netip.Prefix, ok bool) {
+	for _, bits := range v.lengths[familyOf(n.Address)] {
+		subnet, _ = n.Address.Prefix(bits)
+		if name, ok = v.connected[route.Key{Table: n.Table, Prefix: subnet}]; ok {
+			return name, subnet, true
+		}
+	}
+	return "", netip.Prefix{}, false
+}
+
+// familyOf is 0 for IPv4, 1 for IPv6.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
 // guardAddress measures by the foreign route to n. An own address without such a route, as one that
 // the kernel holds behind VPP, may be covered by a default route only. A peer without one, or
 // reached by a route of ours, is not cut off by one. A host route for the peer itself is always
@@ -92,7 +121,7 @@ func (v *view) guardAddress(n NextHop, why what) guarded {
 	if why == coversOwn {
 		g.bits = 1
 	}
-	if _, subnet, ok := v.facts.Connected(n.Table, n.Address); ok {
+	if _, subnet, ok := v.connectedTo(n); ok {
 		g.bits = subnet.Bits()
 	} else if r, ok := v.facts.Resolutions[n]; !ok {
 		g.bits, g.unknown = n.Address.BitLen(), true

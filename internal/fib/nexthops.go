@@ -276,7 +276,7 @@ func (h *nextHops) update(hop *nextHop, v *view) (changed bool) {
 
 // needsLookup: what is connected, or can never be a next hop, is known without asking.
 func (h *nextHops) needsLookup(hop *nextHop, r resolved, v *view) bool {
-	if _, _, ok := v.facts.Connected(hop.Table, hop.Address); ok {
+	if _, _, ok := v.connectedTo(hop.NextHop); ok {
 		return false
 	}
 	return hop.protected || hop.followed || r.waiting || r.match.IsValid() ||

@@ -55,7 +55,7 @@ func (s *selection) leaves(hop *nextHop) string {
 		}
 		return r.Interface
 	}
-	_, _, connected := s.view.facts.Connected(hop.Table, hop.Address)
+	_, _, connected := s.view.connectedTo(hop.NextHop)
 	if connected || !hop.answered {
 		return ""
 	}

@@ -391,7 +391,7 @@ func (v *view) resolve(p route.Path, static bool) resolved {
 	}
 	n := NextHop{p.Table, p.NextHop}
 	cover, covered := v.facts.Covered[n]
-	name, subnet, connected := v.facts.Connected(p.Table, p.NextHop)
+	name, subnet, connected := v.connectedTo(n)
 	carried := !static && cover.Carries && cover.Prefix.Bits() > subnet.Bits()
 	if connected && !carried {
 		table := p.Table

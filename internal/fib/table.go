@@ -19,6 +19,7 @@ type table struct {
 	dirty       []*entry // to be selected
 	numElevated int
 	used        map[route.TableID]int // entries in each table (VRF) but 0
+	lengths     [lengths]int          // entries of each, in all tables
 }
 
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a
@@ -97,6 +98,7 @@ func (t *table) entry(k route.Key) *entry {
 	}
 	e := &entry{packed: packKey(k)}
 	t.add(e)
+	t.lengths[lengthOf(k, k.Prefix.Bits())]++
 	if k.Elevated {
 		t.numElevated++
 	}
@@ -132,6 +134,8 @@ func (t *table) markDirty(e *entry) {
 // table, unless that is table 0.
 func (t *table) forget(e *entry) (last bool) {
 	t.remove(e)
+	k := e.key()
+	t.lengths[lengthOf(k, k.Prefix.Bits())]--
 	if e.packed.flags&keyElevated != 0 {
 		t.numElevated--
 	}
