@@ -123,7 +123,7 @@ func (s *syncer) adopt(a adoption) {
 	if a.how == "journal" {
 		s.verify()
 	}
-	s.objects.bulk.due, s.objects.bulk.next = a.how != "journal", s.now.Add(listFirst)
+	s.objects.bulk.next = s.now.Add(listFirst)
 	s.objectsAdopted()
 	s.settleAll()
 }

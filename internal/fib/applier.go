@@ -90,6 +90,7 @@ func (e *Engine) conclude(ctx context.Context, journal *journal, b *batch) {
 func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	a.found.generation = a.generation
 	var kept journalled
+	objectsKnown := false
 	if a.first && journal.path != "" {
 		var err error
 		kept, err = journal.open(a.identity)
@@ -105,11 +106,16 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 			e.log.Info("adopted", "from", "journal", "routes", a.found.count)
 			return
 		}
+		objectsKnown = err == nil && kept.version == journalVersion
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.log.Info("the journal is of no use, listing the data plane instead", "err", err)
 		}
 	}
 	routes, err := e.dataplane.Routes(ctx)
+	var many []route.Object
+	if _, isBulk := e.dataplane.(Bulk); isBulk && err == nil && !objectsKnown {
+		many, err = e.list(ctx)
+	}
 	if err != nil {
 		a.err = err
 		if ctx.Err() == nil {
@@ -122,6 +128,12 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	a.found.records = func(yield func(record) bool) {
 		for _, r := range kept.objects {
 			if !yield(r) {
+				return
+			}
+		}
+		for _, o := range many {
+			k := o.Key()
+			if !yield(record{object: &k, digest: o.Digest()}) {
 				return
 			}
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // Objects of which there may be thousands (Bulk) are put without a look-up. Instead all of them are
-// listed now and then: what another program took away is put again, and what an earlier run left,
-// whose journal is lost, is deleted when all sources are complete.
+// listed now and then: what another program took away is put again. Where no journal tells what an
+// earlier run left, adoption lists them.
 
 const (
 	// listInterval is the pause between two listings, at least; their share of the time is at most
@@ -22,13 +22,10 @@ const (
 
 // bulk is the part of objects that knows of those that are listed.
 type bulk struct {
-	provided bool // the data plane is a Bulk
-	// due: they are to be listed for the first time in this generation, since no journal tells what
-	// is there; next: when again.
-	due    bool
-	next   time.Time
-	known  int    // how many of them are in objects.byKey
-	writes uint64 // ops cut about them, and losses: a listing from before them is void
+	provided bool      // the data plane is a Bulk
+	next     time.Time // they are to be listed
+	known    int       // how many of them are in objects.byKey
+	writes   uint64    // ops cut about them, and losses: a listing from before them is void
 }
 
 // isListed reports whether k is of a kind that is not looked up.
@@ -40,7 +37,7 @@ func (s *syncer) isListed(k route.ObjectKey) bool {
 func (s *syncer) nextListing() (now bool, due time.Time) {
 	x := &s.objects.bulk
 	switch {
-	case !x.provided || !s.present || !x.due && x.known == 0:
+	case !x.provided || !s.present || x.known == 0:
 		return false, time.Time{}
 	case s.now.Before(x.next):
 		return false, x.next
@@ -60,7 +57,6 @@ func (s *syncer) listed(x spot) (lost int) {
 		b.next = s.now.Add(time.Second)
 		return 0
 	}
-	b.due = false
 	there := make(map[route.ObjectKey]uint64, len(x.list)) // digests
 	for _, found := range x.list {
 		k := found.Key()

@@ -259,6 +259,22 @@ func TestTunnelsOfALostJournalAreSwept(t *testing.T) {
 	})
 }
 
+// The next run's journal knows them, though that run ends before it has asked for anything else.
+func TestTunnelsOfALostJournalAreInTheNext(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.stop()
+		if err := os.Remove(r.Engine.keeps.path); err != nil {
+			t.Fatal(err)
+		}
+		r.again()
+		r.again()
+		r.encapsulate()
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "left", r.dp.there())
+	})
+}
+
 // Where no pool encapsulates nothing is asked about tunnels.
 func TestNothingIsListedWithoutTunnels(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
