@@ -179,6 +179,7 @@ func (s *syncer) takeStale(b *batch, size int) {
 	for len(b.ops) < size && s.stale.len() > 0 {
 		e := s.stale.pop()
 		e.clear(inDeletes)
+		s.staleWaits = s.staleWaits || e.is(isWaiting)
 		s.take(b, e, needDelete)
 	}
 }
@@ -317,7 +318,7 @@ func (s *syncer) finish(b *batch) {
 		}
 		s.settle(e)
 	}
-	if s.doubtAgain { // what was put meanwhile may have the path of what could not be deleted
+	if s.doubtAgain { // what was put meanwhile may have the path of what went late
 		s.doubtAgain = false
 		s.doubtOver(s.madeAnew, s.madeAnew)
 	}
@@ -338,7 +339,7 @@ func (s *syncer) backOff(broken bool) {
 func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	before := e.actual
 	e.actual = digest
-	s.doubtAgain = s.doubtAgain || e.is(isStale) && s.failures[e] != nil
+	s.doubtAgain = s.doubtAgain || e.is(isStale) && (s.failures[e] != nil || s.staleWaits)
 	delete(s.failures, e)
 	e.clear(isUnsure)
 	if digest == 0 {

@@ -593,6 +593,27 @@ func TestRoutesOverAnInterfaceMadeAnewGoBeforeAnyIsPut(t *testing.T) {
 	})
 }
 
+// One of them is not touched until a next hop has been looked up, and the others are put meanwhile.
+func TestRouteThatWaitsOverAnInterfaceMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.AllowSweep()
+		r.dp.foreign[key("192.0.2.0/24")] = true
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.state(func() { r.dp.resolveErr = errGone })
+		r.Learn(pfx("10.2.0.0/26"), via("192.0.2.7"))
+		synctest.Wait()
+		r.dp.makeEth1Anew()
+		time.Sleep(time.Minute)
+		r.dp.state(func() { r.dp.resolveErr = nil })
+		time.Sleep(time.Minute)
+		check(t, "routes", r.dp.routes(), "10.2.0.0/26 via 192.0.2.7",
+			"10.2.1.0/26 via 10.0.1.2 eth1")
+		check(t, "that lead nowhere", r.dp.printStuck())
+	})
+}
+
 // A new route gets the path of one that is there, also of one that is on its way out.
 func TestRouteThatReplacesOneOverAnInterfaceMadeAnew(t *testing.T) {
 	for name, factsFirst := range map[string]bool{"facts first": true, "facts last": false} {

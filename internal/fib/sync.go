@@ -42,10 +42,11 @@ type syncer struct {
 	// anything is put. VPP keeps a path whose interface was deleted as long as a route has it, and
 	// uses it for each put of the same (src/vnet/fib/fib_path.c, "permanent drop state").
 	stale queue[*entry]
-	// madeAnew are these interfaces. doubtAgain: one of the deletions was refused at first, and the
-	// same path may have been put meanwhile.
+	// madeAnew are these interfaces. doubtAgain: one of the deletions came late, since it was
+	// refused at first or waited for a look-up, and the same path may have been put meanwhile.
 	madeAnew   map[string]bool
 	doubtAgain bool
+	staleWaits bool // for a look-up: one of stale
 
 	retries  retries
 	failures map[*entry]*failure
