@@ -233,14 +233,19 @@ func (s *syncer) doubtOver(changed, anew map[string]bool) {
 			e.set(isUnsure)
 			s.markDirty(e) // what to put depends on the interface's new state
 		}
-		// Over which interfaces the last route of one that is not wanted any more leads is unknown.
-		if (e.actual != 0 || e.is(isFlying)) && !e.is(isStale) &&
-			(e.want.uses(anew) || e.want == nil && len(anew) > 0) {
+		if (e.actual != 0 || e.is(isFlying)) && !e.is(isStale) && e.mayUse(anew) {
 			e.set(isStale | inDeletes)
 			s.stale.push(e)
 		}
 		s.staleWaits = s.staleWaits || e.is(isStale) && e.is(isWaiting)
 	}
+}
+
+// mayUse reports whether what is there may lead over one of these interfaces: over which the route
+// leads that is on its way out, or to be replaced, is unknown.
+func (e *entry) mayUse(anew map[string]bool) bool {
+	return len(anew) > 0 && (e.want == nil || e.want.uses(anew) ||
+		e.actual != 0 && e.actual != e.want.digest)
 }
 
 // mayLeadOver is the cheap question before the expensive one: pods come and go with an interface

@@ -614,6 +614,46 @@ func TestRouteThatWaitsOverAnInterfaceMadeAnew(t *testing.T) {
 	})
 }
 
+// One of them is to become a drop, which the data plane refuses for a while, before or after a
+// restart.
+func TestRouteThatIsNotReplacedOverAnInterfaceMadeAnew(t *testing.T) {
+	for name, restart := range map[string]bool{"at once": false, "after a restart": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *running) {
+				over := func(s string) route.Route {
+					return route.Route{Key: key(s), Paths: via("10.0.1.2")}
+				}
+				a, b := over("10.2.0.0/26"), over("10.2.1.0/26")
+				changed := []route.Route{{Key: a.Key, Kind: route.Drop}, b}
+				r.AllowSweep()
+				r.SetRoutes(route.Etcd, []route.Route{a, b})
+				synctest.Wait()
+				r.dp.state(func() { r.dp.refuse[a.Key] = errGone })
+				if r.SetRoutes(route.Etcd, changed); restart {
+					synctest.Wait()
+					r.stop()
+					*r = *start(r.dp, r.Engine.keeps.path)
+					synctest.Wait()
+					r.dp.makeEth1Anew()
+					synctest.Wait()
+					r.SetRoutes(route.Etcd, changed)
+					r.AllowSweep()
+				}
+				synctest.Wait()
+				if !restart {
+					r.dp.makeEth1Anew()
+				}
+				synctest.Wait()
+				r.dp.heal()
+				time.Sleep(time.Minute)
+				check(t, "routes", r.dp.routes(), "10.2.0.0/26 drop",
+					"10.2.1.0/26 via 10.0.1.2 eth1")
+				check(t, "that lead nowhere", r.dp.printStuck())
+			})
+		})
+	}
+}
+
 // A new route gets the path of one that is there, also of one that is on its way out.
 func TestRouteThatReplacesOneOverAnInterfaceMadeAnew(t *testing.T) {
 	for name, factsFirst := range map[string]bool{"facts first": true, "facts last": false} {

@@ -141,7 +141,7 @@ func (s *syncer) want(e *entry, f *forward, by sourceID, waiting bool) {
 		if e.want.uses(s.suspect) {
 			e.set(isUnsure)
 		}
-		if e.want.uses(s.anew) {
+		if e.mayUse(s.anew) {
 			e.set(isStale)
 		}
 		s.known(e)
