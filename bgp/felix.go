@@ -39,12 +39,12 @@ func elevatedPrefs(
 }
 
 // besideFelix names what Felix does that this agent does as well, and what the two must agree on.
-func besideFelix(self string, s *calico.Snapshot) (problems []calico.Problem) {
+func besideFelix(self string, o Options, s *calico.Snapshot) (problems []calico.Problem) {
 	felix := s.FelixOn(self)
 	var plain, ipip bool
 	for _, pool := range ipam.Pools(s) {
 		tunnelled := pool.IPIPMode.Encapsulates()
-		ipip = ipip || tunnelled
+		ipip = ipip || tunnelled && !o.FelixTunnels // else they are left to it
 		plain = plain || !tunnelled && !pool.VXLANMode.Encapsulates()
 	}
 	set := func(c calico.FelixConfiguration) string { return c.ProgramClusterRoutes }

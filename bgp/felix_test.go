@@ -53,9 +53,10 @@ func TestBesideFelix(t *testing.T) {
 		"without encapsulation, none of them": {
 			cluster(ipip, mode("default", "EnabledNoEncapOnly")), "",
 		},
-		"IPIP":               {cluster(ipip, mode("default", "EnabledIPIPOnly")), both},
-		"IPIP, none of them": {cluster(plain, mode("default", "EnabledIPIPOnly")), ""},
-		"no pool":            {cluster(mode("default", "Enabled")), ""},
+		"IPIP":                        {cluster(ipip, mode("default", "EnabledIPIPOnly")), both},
+		"IPIP on Linux is left to it": {cluster(ipip, mode("default", "Enabled")), ""},
+		"IPIP, none of them":          {cluster(plain, mode("default", "EnabledIPIPOnly")), ""},
+		"no pool":                     {cluster(mode("default", "Enabled")), ""},
 		"this node": {
 			cluster(plain, mode("node.a", "Enabled"), mode("default", "Disabled")),
 			"FelixConfiguration(node.a): " + both,
@@ -100,7 +101,8 @@ func TestBesideFelix(t *testing.T) {
 		},
 	} {
 		got := ""
-		for _, p := range PlanFor("a", tc.s, Options{}).Problems {
+		o := Options{FelixTunnels: strings.Contains(name, "Linux")}
+		for _, p := range PlanFor("a", tc.s, o).Problems {
 			if strings.HasPrefix(p.Resource, "FelixConfiguration") {
 				got += p.String()
 				if !p.Harmless {

@@ -32,8 +32,9 @@ type Options struct {
 	// Outgoing is where next hops lead out, from the data plane; nil: not known yet.
 	Outgoing []route.Outgoing
 	// Tunnels are the kinds of tunnels that the data plane has; pools of other kinds do not
-	// encapsulate.
-	Tunnels []route.Encap
+	// encapsulate. FelixTunnels: they are Felix', who has routes of its own, as on Linux.
+	Tunnels      []route.Encap
+	FelixTunnels bool
 	// NoWireguard: the data plane is VPP. The private key is Felix', and another one would have to
 	// be written to the Node.
 	NoWireguard bool
@@ -107,9 +108,9 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	a.sort()
 
 	problems = append(problems, services.problems...)
-	_, more = ipam.Encapsulation(self, o.Tunnels, s)
+	_, more = ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, s)
 	problems = append(problems, more...)
-	problems = append(problems, besideFelix(self, s)...)
+	problems = append(problems, besideFelix(self, o, s)...)
 	problems = append(problems, Unencrypted(self, s, o)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)

@@ -15,10 +15,10 @@ import (
 func BenchmarkCluster(b *testing.B) {
 	for _, n := range []int{1000, 4000} {
 		s := benchCluster(n)
-		e, _ := Encapsulation("node", []route.Encap{route.IPIP}, s)
+		e, _ := Encapsulation("node", []route.Encap{route.IPIP}, false, s)
 		for name, f := range map[string]func(){
 			"routes":        func() { Remotes("node", []AddressSource{NodeObject}, s) },
-			"encapsulation": func() { Encapsulation("node", []route.Encap{route.IPIP}, s) },
+			"encapsulation": func() { Encapsulation("node", []route.Encap{route.IPIP}, false, s) },
 			"tunnels":       func() { Tunnels("node", e, s, MTUs{IPv4: 1500}) },
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {

@@ -13,14 +13,20 @@ import (
 
 // Encapsulation says how packets of node self leave: by the pool of their destination, and by the
 // Node that they go to. Pools of a kind that is not in tunnels, those of this node's data plane,
-// leave packets as they are.
-func Encapsulation(self string, tunnels []route.Encap,
+// leave packets as they are. felix: these tunnels are Felix', who has routes of its own.
+func Encapsulation(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
 	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
 	var problems []calico.Problem
 	for _, p := range Pools(s) {
 		pool, more := encapPool(p, me, s.FelixOn(self), tunnels)
+		if felix && (pool.Encap == route.VXLAN ||
+			pool.Encap == route.IPIP && s.FelixRoutesIPIP(self)) {
+			pool.Felix, pool.Waits = true, ""
+			more = []calico.Problem{{Resource: "IPPool(" + p.Name + ")", Harmless: true,
+				Err: "on Linux Felix programs its routes, and this agent none"}}
+		}
 		e.Pools = append(e.Pools, pool)
 		problems = append(problems, more...)
 	}
@@ -59,10 +65,10 @@ func Encapsulation(self string, tunnels []route.Encap,
 	return e, problems
 }
 
-// hasVXLAN reports whether a pool of a family has VXLAN.
+// hasVXLAN reports whether a pool of a family has VXLAN, by tunnels of ours.
 func hasVXLAN(e *route.Encapsulation, v6 bool) bool {
 	return slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
-		return p.Encap == route.VXLAN && p.Prefix.Addr().Is6() == v6
+		return p.Encap == route.VXLAN && !p.Felix && p.Prefix.Addr().Is6() == v6
 	})
 }
 

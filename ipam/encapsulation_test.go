@@ -82,7 +82,7 @@ func TestLeaves(t *testing.T) {
 		{"a", "fd04::40/122", "fd78::7", "VXLAN fd77::5>fd78::7"},
 		{"a", "fd05::40/122", "fd78::7", "plain"},
 	} {
-		e, _ := Encapsulation(tc.self, allTunnels, s)
+		e, _ := Encapsulation(tc.self, allTunnels, false, s)
 		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip(tc.nextHop))
 		if got := leavesText(l); got != tc.want || l.Reason == "" {
 			t.Errorf("%s to %s by %s: got %s (%s), want %s", tc.self, tc.dest, tc.nextHop, got,
@@ -115,7 +115,7 @@ func TestPoolWaitsForOwnAddresses(t *testing.T) {
 		n := full
 		tc.edit(&n)
 		s.Nodes["me"] = n
-		e, _ := Encapsulation("me", allTunnels, s)
+		e, _ := Encapsulation("me", allTunnels, false, s)
 		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip("198.51.100.7"))
 		if l.Refused != (tc.want != "") || !strings.Contains(l.Reason, tc.want) {
 			t.Errorf("%s: got %s, %q, want %q", name, leavesText(l), l.Reason, tc.want)
@@ -141,7 +141,7 @@ func TestPoolWaitsForFelix(t *testing.T) {
 			vxlanPool("q", "10.2.0.0/16", calico.EncapAlways),
 			vxlanPool("r", "fd02::/48", calico.EncapAlways))
 		s.Felix = map[string]calico.FelixConfiguration{"default": tc.all, "node.me": tc.own}
-		e, problems := Encapsulation("me", allTunnels, s)
+		e, problems := Encapsulation("me", allTunnels, false, s)
 		for _, dest := range []string{ipip, vxlan, vxlan6} {
 			if got := e.PoolOf(pfx(dest)).Waits; got != tc.waits[dest] {
 				t.Errorf("%s, %s: %q, want %q", name, dest, got, tc.waits[dest])
@@ -153,9 +153,46 @@ func TestPoolWaitsForFelix(t *testing.T) {
 	}
 }
 
+// On Linux tunnels are Felix'. It has the routes of VXLAN pools, and those of IPIP pools as
+// programClusterRoutes says.
+func TestPoolsThatAreLeftToFelix(t *testing.T) {
+	s := encapCluster([]string{"me 192.0.2.5/24", "b 198.51.100.7/24"},
+		ipipPool("i", "10.1.0.0/16", calico.EncapCrossSubnet),
+		vxlanPool("v", "10.2.0.0/16", calico.EncapAlways),
+		ipipPool("never", "10.3.0.0/16", calico.EncapNever))
+	me := s.Nodes["me"]
+	me.IPv4VXLANTunnelAddr = netip.Addr{} // Felix' to mind
+	s.Nodes["me"] = me
+	for mode, want := range map[string]string{"Disabled": "v", "Enabled": "i v"} {
+		s.Felix = map[string]calico.FelixConfiguration{"default": {ProgramClusterRoutes: mode}}
+		e, problems := Encapsulation("me", allTunnels, true, s)
+		var left, named []string
+		for _, p := range e.Pools {
+			if p.Felix {
+				left = append(left, p.Name)
+			}
+			if l := e.Leaves(&p, ip("198.51.100.7")); p.Felix != l.Refused {
+				t.Errorf("%s: IPPool(%s): %+v", mode, p.Name, l)
+			}
+		}
+		for _, p := range problems {
+			named = append(named, strings.Trim(p.Resource, "IPPool()"))
+			if !p.Harmless {
+				t.Errorf("%s: %s costs something", mode, p)
+			}
+		}
+		if got := strings.Join(left, " "); got != want || strings.Join(named, " ") != want {
+			t.Errorf("%s: left %q, named %q, want %q", mode, got, named, want)
+		}
+		if e, _ := Encapsulation("me", allTunnels, false, s); e.Pools[0].Felix || e.Pools[1].Felix {
+			t.Errorf("%s: VPP's are left to Felix", mode)
+		}
+	}
+}
+
 func TestEncapsulationProblems(t *testing.T) {
 	text := func(tunnels []route.Encap, nodes []string, pools ...calico.IPPool) string {
-		_, problems := Encapsulation("a", tunnels, encapCluster(nodes, pools...))
+		_, problems := Encapsulation("a", tunnels, false, encapCluster(nodes, pools...))
 		var all []string
 		for _, p := range problems {
 			all = append(all, fmt.Sprintf("%s harmless %v", p, p.Harmless))

@@ -7,7 +7,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// Overlay returns the routes of node self to other hosts' blocks in VXLAN pools, by Nodes alone.
+// Overlay returns the routes of node self to other hosts' blocks in VXLAN pools, but those that
+// Felix has, by Nodes alone.
 // BGP has no say about these: BIRD announces them and passes them on, but keeps them out of the
 // kernel, and clusters without BGP have nothing else.
 func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot) RemotePlan {
@@ -31,7 +32,7 @@ func (p RemotePlan) Underlay(e *route.Encapsulation) RemotePlan {
 
 func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
 	pool := e.PoolOf(p)
-	return pool != nil && pool.Encap == route.VXLAN
+	return pool != nil && pool.Encap == route.VXLAN && !pool.Felix
 }
 
 // only returns what p says about some prefixes, and about hosts.

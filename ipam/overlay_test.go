@@ -39,7 +39,7 @@ func TestOverlay(t *testing.T) {
 	s := overlayCluster()
 	// What hosts publish decides elsewhere: VXLAN goes to Nodes alone.
 	s.PeerIPs = map[calico.PeerIP]netip.Addr{{Host: "b"}: ip("192.0.2.99")}
-	e, _ := Encapsulation("a", allTunnels, s)
+	e, _ := Encapsulation("a", allTunnels, false, s)
 	p := Overlay("a", e, s)
 	const want = "10.1.0.9/32 198.51.100.7, 10.1.0.64/26 192.0.2.9, 10.1.0.71/32 198.51.100.7, " +
 		"fd01::40/122 fd77::9"
@@ -53,8 +53,17 @@ func TestOverlay(t *testing.T) {
 	if got := text(rest); got != "10.2.0.64/26 192.0.2.99" {
 		t.Errorf("of other pools %s", got)
 	}
+	onLinux, _ := Encapsulation("a", allTunnels, true, s)
+	if got := text(Overlay("a", onLinux, s)); got != "" {
+		t.Errorf("on Linux, where they are Felix', %s", got)
+	}
+	all := text(Remotes("a", both, s))
+	if rest := text(Remotes("a", both, s).Underlay(onLinux)); rest != all {
+		t.Errorf("on Linux %s are left of %s: nothing says why the others are not programmed",
+			rest, all)
+	}
 	for _, tunnels := range [][]route.Encap{nil, {route.IPIP}} {
-		e, _ := Encapsulation("a", tunnels, s)
+		e, _ := Encapsulation("a", tunnels, false, s)
 		if got := text(Overlay("a", e, s)); got != "" {
 			t.Errorf("a data plane with %v has %s", tunnels, got)
 		}
@@ -79,7 +88,7 @@ func TestVTEPs(t *testing.T) {
 		b := s.Nodes["b"]
 		tc.edit(&b)
 		s.Nodes["b"] = b
-		e, problems := Encapsulation("a", allTunnels, s)
+		e, problems := Encapsulation("a", allTunnels, false, s)
 		if got := e.Nodes[ip("192.0.2.9")]; got != (route.Node{Name: "b", VTEP: tc.vtep,
 			NoVTEP: tc.why}) {
 			t.Errorf("%s: %+v", name, got)
@@ -112,7 +121,7 @@ func TestVXLANTunnels(t *testing.T) {
 	s := overlayCluster()
 	s.Felix = map[string]calico.FelixConfiguration{"default": {VXLANPort: 8472, VXLANMTUV6: 1300},
 		"node.a": {VXLANVNI: 7}}
-	e, _ := Encapsulation("a", allTunnels, s)
+	e, _ := Encapsulation("a", allTunnels, false, s)
 	links := map[string]route.Link{}
 	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}) {
 		switch o := o.(type) {

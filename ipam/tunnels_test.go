@@ -51,7 +51,7 @@ func TestTunnels(t *testing.T) {
 		if tc.change != nil {
 			tc.change(s)
 		}
-		e, _ := Encapsulation("a", []route.Encap{route.IPIP}, s)
+		e, _ := Encapsulation("a", []route.Encap{route.IPIP}, false, s)
 		var got []string
 		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}) {
 			got = append(got, o.Key().String())
@@ -71,7 +71,7 @@ func TestPublishedAddressesArePlain(t *testing.T) {
 		ipipPool("p", "10.1.0.0/16", calico.EncapAlways))
 	s.PeerIPs = map[calico.PeerIP]netip.Addr{{Host: "b"}: ip("198.51.100.99"),
 		{Host: "c"}: ip("198.51.100.7")}
-	e, _ := Encapsulation("a", []route.Encap{route.IPIP}, s)
+	e, _ := Encapsulation("a", []route.Encap{route.IPIP}, false, s)
 	for hop, want := range map[string]string{
 		"198.51.100.99": "plain", "198.51.100.98": "refused",
 		"198.51.100.9": "IPIP 192.0.2.5>198.51.100.9",

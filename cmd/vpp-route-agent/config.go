@@ -421,7 +421,7 @@ func (c config) needs() calico.Needs {
 		// in Kubernetes nobody publishes, and it says that all blocks are needed
 		n.Hosts = c.hostsPrefix
 	}
-	n.VXLAN = !n.AllBlocks() && slices.Contains(tunnels(c.dataplane), route.VXLAN)
+	n.VXLAN = !n.AllBlocks() && c.dataplane == "vpp" // on Linux these routes are Felix'
 	return n
 }
 
@@ -445,7 +445,8 @@ func (c config) tuning() fib.Tuning {
 
 func (c config) bgpOptions() bgp.Options {
 	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs,
-		Tunnels: tunnels(c.dataplane), NoWireguard: c.dataplane == "vpp"}
+		Tunnels: tunnels(c.dataplane), FelixTunnels: c.dataplane == "kernel",
+		NoWireguard: c.dataplane == "vpp"}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a

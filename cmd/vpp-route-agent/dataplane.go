@@ -63,10 +63,10 @@ func newLinux(cfg config, log *slog.Logger) (*fib.Engine, *kernel.Namespaces, er
 
 // tunnels are the kinds of tunnels that a data plane has.
 func tunnels(dataplane string) []route.Encap {
-	if dataplane == "vpp" {
-		return []route.Encap{route.IPIP, route.VXLAN}
+	if dataplane == "none" {
+		return nil
 	}
-	return nil
+	return []route.Encap{route.IPIP, route.VXLAN}
 }
 
 // statsOf returns what reads the counters of dp, nil if it has none.

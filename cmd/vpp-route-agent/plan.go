@@ -182,7 +182,7 @@ func (p *planCall) run(cmd *cobra.Command) error {
 }
 
 func (p *planCall) encapsulation(s *calico.Snapshot, o bgp.Options) *route.Encapsulation {
-	e, _ := ipam.Encapsulation(p.node, o.Tunnels, s)
+	e, _ := ipam.Encapsulation(p.node, o.Tunnels, o.FelixTunnels, s)
 	return e
 }
 

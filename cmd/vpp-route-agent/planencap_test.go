@@ -17,6 +17,7 @@ func TestPlanEncapsulation(t *testing.T) {
 			{Name: "plain", Prefix: pfx("10.2.0.0/16")},
 			{Name: "later", Prefix: pfx("10.3.0.0/16"), Note: "vxlanMode Always is not there"},
 			{Name: "waits", Prefix: pfx("10.4.0.0/16"), Encap: route.IPIP, Waits: "no address"},
+			{Name: "felix", Prefix: pfx("10.5.0.0/16"), Encap: route.VXLAN, Felix: true},
 		},
 		Own4: pfx("192.0.2.5/24"),
 		Nodes: map[netip.Addr]route.Node{netip.MustParseAddr("192.0.2.9"): {Name: "edge-9"},
@@ -34,6 +35,9 @@ func TestPlanEncapsulation(t *testing.T) {
 		"10.9.0.0/26": "",
 		"10.3.0.0/26": `
   leaves without encapsulation, though IPPool(later) asks for it: vxlanMode Always is not there
+`,
+		"10.5.0.0/26": `
+  leaves as Felix says: on Linux it has the routes of IPPool(felix)
 `,
 		"10.4.0.1/32": `
   leaves to 192.0.2.9 (edge-9) not at all: IPPool(waits) has IPIP: no address

@@ -23,7 +23,8 @@ type (
 	}
 	prefixEncapsulation struct {
 		Pool  string       `json:"pool"`
-		Note  string       `json:"note,omitempty"` // why packets leave as they are
+		Felix bool         `json:"felix,omitempty"` // has its routes; Nodes is empty then
+		Note  string       `json:"note,omitempty"`  // why packets leave as they are
 		Nodes []prefixAway `json:"nodes"`
 	}
 	// prefixAway is how packets leave towards another node.
@@ -113,9 +114,10 @@ func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncap
 	if pool == nil || pool.Encap == route.Plain && pool.Note == "" {
 		return nil
 	}
-	out := &prefixEncapsulation{Pool: pool.Name, Note: pool.Note, Nodes: []prefixAway{}}
+	out := &prefixEncapsulation{Pool: pool.Name, Felix: pool.Felix, Note: pool.Note,
+		Nodes: []prefixAway{}}
 	for a, n := range e.Nodes {
-		if pool.Encap == route.Plain || a.Is4() != prefix.Addr().Is4() {
+		if pool.Encap == route.Plain || pool.Felix || a.Is4() != prefix.Addr().Is4() {
 			continue
 		}
 		l := e.Leaves(pool, a)

@@ -175,6 +175,9 @@ func writePrefixPlan(b *strings.Builder, p prefixPlan) {
 }
 
 func writeEncapsulation(b *strings.Builder, e prefixEncapsulation) {
+	if e.Felix {
+		fmt.Fprintf(b, "  leaves as Felix says: on Linux it has the routes of IPPool(%s)\n", e.Pool)
+	}
 	if e.Note != "" {
 		fmt.Fprintf(b, "  leaves without encapsulation, though IPPool(%s) asks for it: %s\n",
 			e.Pool, e.Note)

@@ -137,7 +137,7 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 			"other nodes encrypt what they send here, and VPP cannot read it; Felix removes the "+
 			"key where wireguardEnabled is false", self)
 	}
-	e, problems := ipam.Encapsulation(self, o.Tunnels, c)
+	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
 	if e.Encapsulates() {
 		for a, n := range f.HeldNodes {
 			if _, there := e.Nodes[a]; !there {
@@ -145,7 +145,7 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 			}
 		}
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
-		if f.InterfacesRead {
+		if f.InterfacesRead && !o.FelixTunnels {
 			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs)
 		}
 	}

@@ -400,11 +400,34 @@ func TestDecodeWorkloadEndpoint(t *testing.T) {
 	}
 }
 
-func TestDatastoreReady(t *testing.T) {
-	for value, want := range map[string]bool{`{}`: false, `{"spec":{"datastoreReady":true}}`: false,
-		`{"spec":{"datastoreReady":false}}`: true} {
-		if got, err := decodeNotReady(Key{}, []byte(value)); err != nil || got != want {
-			t.Errorf("%s: not ready %v %v", value, got, err)
+func TestClusterInformation(t *testing.T) {
+	for value, want := range map[string]clusterInformation{
+		`{}`:                                {},
+		`{"spec":{"datastoreReady":true}}`:  {},
+		`{"spec":{"datastoreReady":false}}`: {notReady: true},
+		`{"spec":{"calicoVersion":"v3.33.0","datastoreReady":true}}`: {version: "v3.33.0"},
+	} {
+		got, err := decodeClusterInformation(Key{}, []byte(value))
+		if err != nil || got != want {
+			t.Errorf("%s: %+v %v", value, got, err)
+		}
+	}
+}
+
+func TestFelixRoutesIPIP(t *testing.T) {
+	for _, tc := range []struct {
+		mode, version string
+		want          bool
+	}{
+		{"", "", false}, {"", "v3.32.1", false}, {"", "v3.33.0", true}, {"", "v3.34.0-0.dev", true},
+		{"", "v4.0.0", true}, {"", "master", false}, {"unknown", "v3.33.0", true},
+		{"Enabled", "v3.31.0", true}, {"EnabledIPIPOnly", "", true},
+		{"Disabled", "v3.33.0", false}, {"EnabledNoEncapOnly", "v3.33.0", false},
+	} {
+		s := &Snapshot{CalicoVersion: tc.version, Felix: map[string]FelixConfiguration{
+			"default": {ProgramClusterRoutes: tc.mode}}}
+		if got := s.FelixRoutesIPIP("a"); got != tc.want {
+			t.Errorf("%q with %q: %v", tc.mode, tc.version, got)
 		}
 	}
 }

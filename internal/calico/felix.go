@@ -2,6 +2,7 @@ package calico
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -34,6 +35,21 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 		WireguardEnabled:   cmp.Or(own.WireguardEnabled, all.WireguardEnabled),
 		WireguardEnabledV6: cmp.Or(own.WireguardEnabledV6, all.WireguardEnabledV6),
 	}
+}
+
+// FelixRoutesIPIP reports whether Felix of node has the routes of IPIP pools. Those of VXLAN pools
+// it always has. By default it is so since Calico 3.33; one whose version is not known counts as
+// older, since a route too many does no harm: Felix' goes before it.
+func (s *Snapshot) FelixRoutesIPIP(node string) bool {
+	switch s.FelixOn(node).ProgramClusterRoutes {
+	case "Enabled", "EnabledIPIPOnly":
+		return true
+	case "Disabled", "EnabledNoEncapOnly":
+		return false
+	}
+	var major, minor int
+	_, err := fmt.Sscanf(s.CalicoVersion, "v%d.%d", &major, &minor)
+	return err == nil && (major > 3 || major == 3 && minor >= 33)
 }
 
 func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {

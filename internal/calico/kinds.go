@@ -12,9 +12,9 @@ import (
 // contents is what a Store holds: a Snapshot, and what only the Store reads.
 type contents struct {
 	Snapshot
-	notReady map[string]bool           // the one key "default", true or missing
-	handles  map[string][]netip.Prefix // of this node's tunnels
-	slices   map[string]EndpointSlice  // by "namespace/name"
+	cluster map[string]clusterInformation // the one key "default"
+	handles map[string][]netip.Prefix     // of this node's tunnels
+	slices  map[string]EndpointSlice      // by "namespace/name"
 }
 
 // kinds has an entry for each kind that is read. It is never changed.
@@ -53,8 +53,9 @@ var kinds = map[Kind]anyKind{
 		read: func(k Key, node string) bool {
 			return k.Name == "default" || k.Name == "node."+node
 		}},
-	KindClusterInformation: kind[string, bool]{decode: decodeNotReady, index: Key.name,
-		in:   func(c *contents) *map[string]bool { return &c.notReady },
+	KindClusterInformation: kind[string, clusterInformation]{
+		decode: decodeClusterInformation, index: Key.name,
+		in:   func(c *contents) *map[string]clusterInformation { return &c.cluster },
 		read: func(k Key, _ string) bool { return k.Name == "default" }},
 	KindHandle: kind[string, []netip.Prefix]{decode: decodeHandle, index: Key.name,
 		in: func(c *contents) *map[string][]netip.Prefix { return &c.handles },

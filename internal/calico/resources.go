@@ -193,14 +193,20 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 	return w, nil
 }
 
-// decodeNotReady reports whether a ClusterInformation has datastoreReady: false. Absent means
-// unknown.
-func decodeNotReady(k Key, value []byte) (bool, error) {
+// clusterInformation is what a ClusterInformation says.
+type clusterInformation struct {
+	notReady bool // it has datastoreReady: false; absent means unknown
+	version  string
+}
+
+func decodeClusterInformation(k Key, value []byte) (clusterInformation, error) {
 	var spec struct {
-		DatastoreReady *bool `json:"datastoreReady"`
+		DatastoreReady *bool  `json:"datastoreReady"`
+		CalicoVersion  string `json:"calicoVersion"`
 	}
 	_, err := decodeSpec(k, value, &spec)
-	return spec.DatastoreReady != nil && !*spec.DatastoreReady, err
+	return clusterInformation{spec.DatastoreReady != nil && !*spec.DatastoreReady,
+		spec.CalicoVersion}, err
 }
 
 // oneLine joins errors into one line. It skips nil errors and returns nil if all are.

@@ -49,6 +49,9 @@ type Snapshot struct {
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
 	// migration.
 	DatastoreNotReady bool
+	// CalicoVersion is ClusterInformation's: that of the newest calico-node, as "v3.32.1"; "": it
+	// is not known.
+	CalicoVersion string `json:",omitempty"`
 
 	Problems []Problem // sorted by key
 }

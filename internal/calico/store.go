@@ -79,9 +79,7 @@ func NewStoreOver(base *Snapshot, node string) *Store {
 	s := NewStore(node)
 	s.now.Snapshot = *base
 	clear(s.owned)
-	if base.DatastoreNotReady {
-		s.now.notReady["default"] = true
-	}
+	s.now.cluster["default"] = clusterInformation{base.DatastoreNotReady, base.CalicoVersion}
 	for _, p := range base.Problems {
 		k, _ := s.needs.parse(p.Key)
 		s.places[p.Key] = placed{key: k, name: p.Resource, problem: p.Err}
@@ -262,7 +260,8 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 	clear(s.owned)
 	snap := s.now.Snapshot
 	snap.Revision = revision
-	snap.DatastoreNotReady = s.now.notReady["default"]
+	cluster := s.now.cluster["default"]
+	snap.DatastoreNotReady, snap.CalicoVersion = cluster.notReady, cluster.version
 	snap.Problems = s.sortedProblems()
 	return &snap
 }

@@ -151,9 +151,12 @@ func (v *view) guard(k route.Key, origin route.Origin) Reason {
 		if p, ok := route.Covering(v.services, k.Prefix); ok {
 			return Reason{what: isService, prefix: p}
 		}
-		if p := v.facts.Encapsulation.PoolOf(k.Prefix); p != nil && p.Encap == route.VXLAN {
-			return Reason{what: inOverlay, name: p.Name}
-		}
+	}
+	switch pool := v.facts.poolOf(k, origin); {
+	case pool.Felix:
+		return Reason{what: isFelix, name: pool.LeftToFelix()}
+	case origin == route.BGP && pool.Encap == route.VXLAN:
+		return Reason{what: inOverlay, name: pool.Name}
 	}
 	if name, ok := v.connected[route.Key{Table: k.Table, Prefix: k.Prefix}]; ok {
 		return Reason{what: isConnected, prefix: k.Prefix, name: name}

@@ -45,7 +45,7 @@ func (v *view) leave(p resolved, pool route.Pool) resolved {
 	case !i.Up:
 		p.reason = Reason{what: interfaceDown, name: by.Interface}
 	default:
-		p.near, p.outer = p.Interface != "", l.To
+		p.near, p.outer, p.attached = p.Interface != "", l.To, nil
 		p.NextHop, p.Interface, p.Table = by.NextHop(), by.Interface, 0
 	}
 	return p

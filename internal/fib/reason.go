@@ -43,6 +43,7 @@ const (
 	keptByGuard
 	cannotLeave
 	inOverlay
+	isFelix
 )
 
 // Waits reports whether something outside of the route is missing, which may come: an interface, a
@@ -50,7 +51,7 @@ const (
 func (r Reason) Waits() bool {
 	switch r.what {
 	case notUnicast, linkLocalOnly, ownAddress, ownNextHop, isReserved, isService, isConnected,
-		coversOwn, coversPeer, insideOwnBlock, inOverlay:
+		coversOwn, coversPeer, insideOwnBlock, inOverlay, isFelix:
 		return false
 	}
 	return true
@@ -116,7 +117,7 @@ func (r Reason) String() string {
 	case inOverlay:
 		return fmt.Sprintf("IPPool(%s) has VXLAN: its routes come from blocks and Nodes, not from "+
 			"BGP", r.name)
-	case cannotLeave:
+	case cannotLeave, isFelix:
 		return r.name
 	case keptByGuard:
 		return "its source lists it no more, along with so many others that the guard keeps " +

@@ -235,6 +235,9 @@ func (w *write) leg(p route.Path) (leg, error) {
 	if !ok {
 		return leg{}, fmt.Errorf("no interface %s", p.Interface)
 	}
+	if outer, ok := route.EndpointBehind(p); ok { // tunl0 sends to the gateway
+		p.NextHop = outer
+	}
 	l := leg{gateway: p.NextHop, index: i.Index, weight: max(p.Weight, 1)}
 	if !p.NextHop.IsValid() {
 		return l, nil

@@ -322,6 +322,9 @@ func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
 				name = fmt.Sprintf("#%d", l.index) // gone since: equal to no wanted path
 			}
 			paths[i] = route.Path{NextHop: l.gateway, Interface: name, Weight: l.weight}
+			if route.EncapBy(name) == route.IPIP && l.gateway.Is4() {
+				paths[i].NextHop = route.EndpointHop(l.gateway)
+			}
 		}
 		r.Paths = route.CanonicalPaths(paths)
 	}

@@ -81,6 +81,8 @@ type Pool struct {
 	// Waits says why this node cannot encapsulate, "" if it can; Note why a pool with a mode is
 	// Plain all the same.
 	Waits, Note string
+	// Felix has its routes, as on Linux those of VXLAN pools: no other is programmed.
+	Felix bool
 }
 
 func (p Pool) mode() string {
@@ -88,6 +90,11 @@ func (p Pool) mode() string {
 		return p.Encap.String() + " CrossSubnet"
 	}
 	return p.Encap.String()
+}
+
+// LeftToFelix says for people that Felix has the pool's routes.
+func (p Pool) LeftToFelix() string {
+	return fmt.Sprintf("IPPool(%s) has %s: on Linux Felix programs its routes", p.Name, p.mode())
 }
 
 // Node is another node, as one of its addresses has it.
@@ -156,6 +163,9 @@ func (e *Encapsulation) PoolOf(p netip.Prefix) (found *Pool) {
 func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 	if pool == nil {
 		return Leaving{Reason: "it lies in no pool"}
+	}
+	if pool.Felix {
+		return Leaving{Refused: true, Reason: pool.LeftToFelix()}
 	}
 	if pool.Encap == Plain {
 		why := pool.Note
