@@ -101,13 +101,8 @@ func felixProblem[T comparable](
 	self string, s *calico.Snapshot, set func(calico.FelixConfiguration) T,
 	format string, args ...any,
 ) calico.Problem {
-	var nothing T
-	name := "node." + self
-	if set(s.Felix[name]) == nothing {
-		name = "default"
-	}
 	return calico.Problem{
-		Resource: "FelixConfiguration(" + name + ")",
+		Resource: calico.FelixWith(s, self, set),
 		Err:      fmt.Sprintf(format, args...), Harmless: true,
 	}
 }

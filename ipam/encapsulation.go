@@ -18,18 +18,8 @@ func Encapsulation(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
 	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
-	var problems []calico.Problem
-	for _, p := range Pools(s) {
-		pool, more := encapPool(p, me, s.FelixOn(self), tunnels)
-		if felix && (pool.Encap == route.VXLAN ||
-			pool.Encap == route.IPIP && s.FelixRoutesIPIP(self)) {
-			pool.Felix, pool.Waits = true, ""
-			more = []calico.Problem{{Resource: "IPPool(" + p.Name + ")", Harmless: true,
-				Err: "on Linux Felix programs its routes, and this agent none"}}
-		}
-		e.Pools = append(e.Pools, pool)
-		problems = append(problems, more...)
-	}
+	pools, problems := poolForms(self, tunnels, felix, s)
+	e.Pools = pools
 	if !e.Encapsulates() {
 		return e, problems
 	}
@@ -63,6 +53,28 @@ func Encapsulation(self string, tunnels []route.Encap, felix bool,
 		}
 	}
 	return e, problems
+}
+
+// PoolForms are the Pools of Encapsulation.
+func PoolForms(self string, tunnels []route.Encap, felix bool, s *calico.Snapshot) []route.Pool {
+	pools, _ := poolForms(self, tunnels, felix, s)
+	return pools
+}
+
+func poolForms(self string, tunnels []route.Encap, felix bool,
+	s *calico.Snapshot) (pools []route.Pool, problems []calico.Problem) {
+	for _, p := range Pools(s) {
+		pool, more := encapPool(p, s.Nodes[self], s.FelixOn(self), tunnels)
+		if felix && (pool.Encap == route.VXLAN ||
+			pool.Encap == route.IPIP && s.FelixRoutesIPIP(self)) {
+			pool.Felix, pool.Waits = true, ""
+			more = []calico.Problem{{Resource: "IPPool(" + p.Name + ")", Harmless: true,
+				Err: "on Linux Felix programs its routes, and this agent none"}}
+		}
+		pools = append(pools, pool)
+		problems = append(problems, more...)
+	}
+	return pools, problems
 }
 
 // hasVXLAN reports whether a pool of a family has VXLAN, by tunnels of ours.

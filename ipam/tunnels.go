@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,6 +52,37 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot,
 			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header))...)
 	}
 	return all
+}
+
+// TooLarge names the MTUs of tunnels, as configured, with which packets do not fit into the uplink.
+func TooLarge(self string, e *route.Encapsulation, s *calico.Snapshot,
+	uplink MTUs) (problems []calico.Problem) {
+	for _, x := range []struct {
+		kind           route.Encap
+		own            netip.Addr
+		uplink, header uint16
+		field          string
+		set            func(calico.FelixConfiguration) int
+	}{
+		{route.IPIP, e.Own4.Addr(), uplink.IPv4, ipipHeader, "ipipMTU",
+			func(f calico.FelixConfiguration) int { return f.IPIPMTU }},
+		{route.VXLAN, e.Own4.Addr(), uplink.IPv4, vxlanHeader, "vxlanMTU",
+			func(f calico.FelixConfiguration) int { return f.VXLANMTU }},
+		{route.VXLAN, e.Own6.Addr(), uplink.IPv6, vxlan6Header, "vxlanMTUV6",
+			func(f calico.FelixConfiguration) int { return f.VXLANMTUV6 }},
+	} {
+		mtu := tunnelMTU(x.set(s.FelixOn(self)), x.uplink, x.header)
+		if encapsulatesIn(e, x.kind, x.own.Is6()) && x.uplink > 0 &&
+			int(mtu)+int(x.header) > int(x.uplink) {
+			problems = append(problems, calico.Problem{
+				Resource: calico.FelixWith(s, self, x.set), Harmless: true,
+				Err: fmt.Sprintf("%s %d: the MTU of the interface with %s is %d, of which %s "+
+					"takes %d; larger packets may be lost", x.field, mtu, x.own, x.uplink, x.kind,
+					x.header),
+			})
+		}
+	}
+	return problems
 }
 
 // encapsulatesIn reports whether a pool of a family has a kind, and this node can use it.

@@ -66,6 +66,49 @@ func TestTunnels(t *testing.T) {
 }
 
 // Hosts that publish an address of their own for plain packets get plain ones, whatever the pool.
+func TestTooLarge(t *testing.T) {
+	s := encapCluster([]string{"a 192.0.2.5/24", "b 198.51.100.7/24"},
+		ipipPool("i", "10.1.0.0/16", calico.EncapAlways),
+		vxlanPool("v", "10.2.0.0/16", calico.EncapAlways),
+		vxlanPool("six", "fd02::/48", calico.EncapAlways))
+	n := s.Nodes["a"]
+	n.IPv6, n.IPv6VXLANTunnelAddr = pfx("fd77::5/64"), ip("fd02::1")
+	s.Nodes["a"] = n
+	e, _ := Encapsulation("a", allTunnels, false, s)
+	const ends = "; larger packets may be lost"
+	for _, tc := range []struct {
+		felix   map[string]calico.FelixConfiguration
+		uplinks MTUs
+		want    string
+	}{
+		{nil, MTUs{1500, 1500}, ""},
+		{nil, MTUs{70, 70}, ""}, // too small for any of ours
+		{map[string]calico.FelixConfiguration{"default": {IPIPMTU: 1480, VXLANMTU: 1450,
+			VXLANMTUV6: 1430}}, MTUs{1500, 1500}, ""},
+		{map[string]calico.FelixConfiguration{"default": {IPIPMTU: 1481}}, MTUs{}, ""},
+		{map[string]calico.FelixConfiguration{"default": {IPIPMTU: 9000},
+			"node.a": {VXLANMTU: 1451, VXLANMTUV6: 1431}}, MTUs{1500, 1500},
+			"FelixConfiguration(default): ipipMTU 9000: the MTU of the interface with 192.0.2.5 " +
+				"is 1500, of which IPIP takes 20" + ends +
+				"\nFelixConfiguration(node.a): vxlanMTU 1451: the MTU of the interface with " +
+				"192.0.2.5 is 1500, of which VXLAN takes 50" + ends +
+				"\nFelixConfiguration(node.a): vxlanMTUV6 1431: the MTU of the interface with " +
+				"fd77::5 is 1500, of which VXLAN takes 70" + ends},
+	} {
+		s.Felix = tc.felix
+		var got []string
+		for _, p := range TooLarge("a", e, s, tc.uplinks) {
+			got = append(got, p.String())
+			if !p.Harmless {
+				t.Errorf("%s costs something", p)
+			}
+		}
+		if all := strings.Join(got, "\n"); all != tc.want {
+			t.Errorf("%+v:\n%s\nwant\n%s", tc.uplinks, all, tc.want)
+		}
+	}
+}
+
 func TestPublishedAddressesArePlain(t *testing.T) {
 	s := encapCluster([]string{"a 192.0.2.5/24", "b 198.51.100.9/24", "c 198.51.100.7/24"},
 		ipipPool("p", "10.1.0.0/16", calico.EncapAlways))

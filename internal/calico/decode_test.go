@@ -401,11 +401,11 @@ func TestDecodeWorkloadEndpoint(t *testing.T) {
 }
 
 func TestClusterInformation(t *testing.T) {
-	for value, want := range map[string]clusterInformation{
+	for value, want := range map[string]ClusterInformation{
 		`{}`:                                {},
 		`{"spec":{"datastoreReady":true}}`:  {},
-		`{"spec":{"datastoreReady":false}}`: {notReady: true},
-		`{"spec":{"calicoVersion":"v3.33.0","datastoreReady":true}}`: {version: "v3.33.0"},
+		`{"spec":{"datastoreReady":false}}`: {NotReady: true},
+		`{"spec":{"calicoVersion":"v3.33.0","datastoreReady":true}}`: {Version: "v3.33.0"},
 	} {
 		got, err := decodeClusterInformation(Key{}, []byte(value))
 		if err != nil || got != want {

@@ -37,6 +37,16 @@ func (s *Snapshot) FelixOn(node string) FelixConfiguration {
 	}
 }
 
+// FelixWith names the resource that sets a field of FelixOn(node).
+func FelixWith[T comparable](s *Snapshot, node string, field func(FelixConfiguration) T) string {
+	var nothing T
+	name := "node." + node
+	if field(s.Felix[name]) == nothing {
+		name = "default"
+	}
+	return "FelixConfiguration(" + name + ")"
+}
+
 // FelixRoutesIPIP reports whether Felix of node has the routes of IPIP pools. Those of VXLAN pools
 // it always has. By default it is so since Calico 3.33; one whose version is not known counts as
 // older, since a route too many does no harm: Felix' goes before it.

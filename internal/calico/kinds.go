@@ -12,7 +12,7 @@ import (
 // contents is what a Store holds: a Snapshot, and what only the Store reads.
 type contents struct {
 	Snapshot
-	cluster map[string]clusterInformation // the one key "default"
+	cluster map[string]ClusterInformation // the one key "default"
 	handles map[string][]netip.Prefix     // of this node's tunnels
 	slices  map[string]EndpointSlice      // by "namespace/name"
 }
@@ -53,9 +53,9 @@ var kinds = map[Kind]anyKind{
 		read: func(k Key, node string) bool {
 			return k.Name == "default" || k.Name == "node."+node
 		}},
-	KindClusterInformation: kind[string, clusterInformation]{
+	KindClusterInformation: kind[string, ClusterInformation]{
 		decode: decodeClusterInformation, index: Key.name,
-		in:   func(c *contents) *map[string]clusterInformation { return &c.cluster },
+		in:   func(c *contents) *map[string]ClusterInformation { return &c.cluster },
 		read: func(k Key, _ string) bool { return k.Name == "default" }},
 	KindHandle: kind[string, []netip.Prefix]{decode: decodeHandle, index: Key.name,
 		in: func(c *contents) *map[string][]netip.Prefix { return &c.handles },

@@ -193,19 +193,19 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 	return w, nil
 }
 
-// clusterInformation is what a ClusterInformation says.
-type clusterInformation struct {
-	notReady bool // it has datastoreReady: false; absent means unknown
-	version  string
+// ClusterInformation is what Calico says of the cluster.
+type ClusterInformation struct {
+	NotReady bool   // it has datastoreReady: false; absent means unknown
+	Version  string // of Calico, "v3.33.0"; "": not known
 }
 
-func decodeClusterInformation(k Key, value []byte) (clusterInformation, error) {
+func decodeClusterInformation(k Key, value []byte) (ClusterInformation, error) {
 	var spec struct {
 		DatastoreReady *bool  `json:"datastoreReady"`
 		CalicoVersion  string `json:"calicoVersion"`
 	}
 	_, err := decodeSpec(k, value, &spec)
-	return clusterInformation{spec.DatastoreReady != nil && !*spec.DatastoreReady,
+	return ClusterInformation{spec.DatastoreReady != nil && !*spec.DatastoreReady,
 		spec.CalicoVersion}, err
 }
 

@@ -79,7 +79,7 @@ func NewStoreOver(base *Snapshot, node string) *Store {
 	s := NewStore(node)
 	s.now.Snapshot = *base
 	clear(s.owned)
-	s.now.cluster["default"] = clusterInformation{base.DatastoreNotReady, base.CalicoVersion}
+	s.now.cluster["default"] = ClusterInformation{base.DatastoreNotReady, base.CalicoVersion}
 	for _, p := range base.Problems {
 		k, _ := s.needs.parse(p.Key)
 		s.places[p.Key] = placed{key: k, name: p.Resource, problem: p.Err}
@@ -261,7 +261,7 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 	snap := s.now.Snapshot
 	snap.Revision = revision
 	cluster := s.now.cluster["default"]
-	snap.DatastoreNotReady, snap.CalicoVersion = cluster.notReady, cluster.version
+	snap.DatastoreNotReady, snap.CalicoVersion = cluster.NotReady, cluster.Version
 	snap.Problems = s.sortedProblems()
 	return &snap
 }

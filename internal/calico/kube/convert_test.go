@@ -378,7 +378,8 @@ func TestResources(t *testing.T) {
 			ExportV4: []calico.BGPFilterRule{{Action: "Reject"}}}},
 		{felixConfigurations, "default", `{"programClusterRoutes":"Enabled"}`,
 			calico.FelixConfiguration{Name: "default", ProgramClusterRoutes: "Enabled"}},
-		{clusterInformations, "default", `{"datastoreReady":false}`, true},
+		{clusterInformations, "default", `{"datastoreReady":false,"calicoVersion":"v3.33.0"}`,
+			calico.ClusterInformation{NotReady: true, Version: "v3.33.0"}},
 	} {
 		got := one(t, tc.kind, converter{}, obj(tc.name, `{"apiVersion":`+
 			`"crd.projectcalico.org/v1","kind":"`+tc.kind.name+`","metadata":{"name":"`+tc.name+
