@@ -93,6 +93,7 @@ type config struct {
 	adminSocket        string
 	stateDir           string
 	deferral           time.Duration
+	encapPause         time.Duration
 	spotChecks         int
 	drift              string
 	guardShare         float64
@@ -427,7 +428,7 @@ func (c config) needs() calico.Needs {
 
 // agent are the settings that the agent takes while it runs.
 func (c config) agent() agent.Settings {
-	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral,
+	s := agent.Settings{BGP: c.bgpOptions(), Deferral: c.deferral, EncapPause: c.encapPause,
 		WithdrawWithoutDataplane: c.withdraw, ServicesVia: c.servicesVia}
 	if c.ownLogLevel {
 		s.OwnLogLevel = new(slog.Level)

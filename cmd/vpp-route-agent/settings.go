@@ -259,6 +259,10 @@ var settings = []setting{
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",
 		set: duration(func(c *config) *time.Duration { return &c.deferral }, "0s", "1h")},
+	{flag: "encap-pause", live: true, file: "encapPause", def: "2s",
+		usage: "how long packets to a pool leave as before when its ipipMode or vxlanMode " +
+			"changes, so that other nodes can make their tunnels",
+		set: duration(func(c *config) *time.Duration { return &c.encapPause }, "0s", "1m")},
 	{flag: "spot-checks", live: true, file: "spotChecks", def: "5",
 		usage: "routes per second that are compared with the data plane, in rotation; 0 none, at " +
 			"most 1000", set: number(func(c *config) *int { return &c.spotChecks }, 0, 1000)},

@@ -80,6 +80,8 @@ type Settings struct {
 	// VPP comes back in a moment and no other node could take them.
 	WithdrawWithoutDataplane bool
 	ServicesVia              ServicesVia
+	// EncapPause is how long a pool's routes leave as before when its mode changes.
+	EncapPause time.Duration
 	// OwnLogLevel is the operator's, which overrides that of Calico's resources; nil: theirs.
 	OwnLogLevel *slog.Level
 }
@@ -113,11 +115,13 @@ type Agent struct {
 	planned        *calico.Snapshot // snapshot and facts of the plan in force
 	plannedWith    Facts
 	remotesPlanned *calico.Snapshot // that remotes was made of
+	remotesPools   []route.Pool     // likewise
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	arrivals       arrivals
 	formerPeers    formerPeers
 	lost           lostNodes
+	modes          modes
 	convergence    convergence
 	handOver       handOver
 	rejected       []netip.Addr // next hops that the speaker rejects

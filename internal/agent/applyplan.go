@@ -37,7 +37,7 @@ func (a *Agent) facts(now time.Time) Facts {
 	if a.sessions.configured.IsZero() {
 		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
 	}
-	f.HeldNodes = a.heldNodes(now)
+	f.HeldNodes, f.Former = a.heldNodes(now), a.formerForms(now)
 	f.InterfacesRead, f.NodeMTUs = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTUs
 	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
 		a.state.nodeMTUs = mtusOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)

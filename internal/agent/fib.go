@@ -52,25 +52,51 @@ func (a *Agent) setOwnRoutes() {
 			overlay.Routes = was
 		}
 		setSource(w, route.Overlay, overlay)
+		if a.remotesPlanned != nil && !slices.Equal(a.remotesPools, poolsOf(p.Encapsulation)) {
+			a.setRemotes(w) // what one loses the other has
+		}
 	})
 }
 
-// applyRemotes hands over the routes from etcd, once for each snapshot. They do not wait for what
-// BGP waits for: until BGP has converged, the node forwards by them.
+func poolsOf(e *route.Encapsulation) []route.Pool {
+	if e == nil {
+		return nil
+	}
+	return e.Pools
+}
+
+// applyRemotes hands over the routes from etcd, once for each snapshot, and when the forms of pools
+// change. They do not wait for what BGP waits for: until BGP has converged, the node forwards by
+// them.
 func (a *Agent) applyRemotes() {
 	if a.snapshot == a.remotesPlanned {
 		return
 	}
+	if a.cfg.EtcdRoutes == nil {
+		a.planRemotes()
+		return
+	}
+	a.setWanted(func(w *fib.Wanted) {
+		w.Received = a.received
+		a.setRemotes(w)
+	})
+}
+
+func (a *Agent) setRemotes(w *fib.Wanted) {
+	a.planRemotes()
+	if a.cfg.EtcdRoutes != nil {
+		setSource(w, route.Etcd, fib.Source{Routes: remoteRoutes(route.Etcd, a.remotes),
+			List: a.snapshot.Lists})
+	}
+}
+
+// planRemotes plans the routes from etcd, and finds what lacks one.
+func (a *Agent) planRemotes() {
 	old := a.remotes
-	a.remotesPlanned = a.snapshot
+	a.remotesPlanned, a.remotesPools = a.snapshot, poolsOf(a.plan.Encapsulation)
 	if a.cfg.EtcdRoutes != nil {
 		a.remotes = ipam.Remotes(a.cfg.Node, a.cfg.EtcdRoutes,
 			a.snapshot).Underlay(a.plan.Encapsulation)
-		a.setWanted(func(w *fib.Wanted) {
-			w.Received = a.received
-			setSource(w, route.Etcd, fib.Source{Routes: remoteRoutes(route.Etcd, a.remotes),
-				List: a.snapshot.Lists})
-		})
 	}
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
 		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))

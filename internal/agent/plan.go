@@ -72,6 +72,8 @@ type Facts struct {
 	NodeMTUs ipam.MTUs
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes map[netip.Addr]route.Node
+	// Former is what stays for a while where the modes of pools have changed.
+	Former Former
 	// ServicesVia is as configured.
 	ServicesVia ServicesVia
 	// Returning is an address of a service that is announced, and to which the data plane has no
@@ -129,7 +131,7 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	return p
 }
 
-// encapsulate returns the problems that BGP's plan names, too.
+// encapsulate returns the problems that BGP's plan names, too, and adds what only the agent knows.
 func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 	f Facts) []calico.Problem {
 	if c.Nodes[self].WireguardKey && o.NoWireguard {
@@ -147,7 +149,12 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
 		if f.InterfacesRead && !o.FelixTunnels {
 			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs)
+			p.BGP.Problems = append(p.BGP.Problems, ipam.TooLarge(self, e, c, f.NodeMTUs)...)
 		}
+	}
+	if used := f.Former.into(e); used != e {
+		p.Encapsulation, p.Overlay = used, ipam.Overlay(self, used, c)
+		p.Tunnels = append(p.Tunnels, f.Former.Tunnels...)
 	}
 	return problems
 }
@@ -163,7 +170,8 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	blocks, _ := ipam.OwnBlocks(self, c)
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
 	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
-	p.BGP.Problems = append(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o)...)
+	problems := append(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o)...)
+	p.BGP.Problems = append(problems, p.BGP.Problems...)
 	return p
 }
 

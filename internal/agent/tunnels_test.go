@@ -44,6 +44,16 @@ func TestPlanEncapsulates(t *testing.T) {
 			t.Errorf("%s: tunnels %v", name, p.Tunnels)
 		}
 	}
+	c.Felix = map[string]calico.FelixConfiguration{"default": {IPIPMTU: 1500}}
+	for name, p := range map[string]Plan{
+		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),
+	} {
+		if !slices.ContainsFunc(p.BGP.Problems, func(p calico.Problem) bool {
+			return strings.Contains(p.Err, "ipipMTU 1500: ") && p.Harmless
+		}) {
+			t.Errorf("%s: an MTU too large: %v", name, p.BGP.Problems)
+		}
+	}
 	for name, p := range map[string]Plan{
 		"a data plane without tunnels": PlanFor("a", c, bgp.Options{}, facts),
 		"no mode":                      PlanFor("a", encapsulated(calico.EncapNever), vpp, facts),

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/ipam"
+)
+
+// formerHold is how long packets in a form that no pool has any more are still received, and how
+// long the new form of a pool is waited for that cannot be used yet: calico-node allocates tunnel
+// addresses after the mode was changed.
+const formerHold = time.Minute
+
+// modes has a pool's change of mode cost no packet: its routes are replaced when all nodes have had
+// time to make the tunnels that the new mode needs, and tunnels that none needs any more stay for
+// late nodes. What it knows is lost with the process: then changes are made at once.
+type modes struct {
+	pools   map[netip.Prefix]route.Pool // in the form that is in force
+	changes map[netip.Prefix]modeChange // that have been seen and are not in force
+	leaving map[string]time.Time        // when the tunnels of an interface go that no pool needs
+}
+
+type modeChange struct {
+	to    route.Pool
+	since time.Time
+}
+
+// Former is what remains of pools as they were before their modes changed.
+type Former struct {
+	// Pools are the forms in force of pools that have another one.
+	Pools map[netip.Prefix]route.Pool
+	// Nodes and Tunnels are as in the plan before.
+	Nodes   map[netip.Addr]route.Node
+	Tunnels []route.Object
+}
+
+// step returns what stays beside what pools say now. usable reports whether packets to a pool can
+// leave in its new form. last is the plan in force.
+func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, last Plan,
+	usable func(route.Pool) bool) (f Former) {
+	was := m.pools
+	m.pools = make(map[netip.Prefix]route.Pool, len(pools))
+	needed, held := map[string]bool{}, map[string]bool{} // interfaces
+	for _, p := range pools {
+		needed[interfaceOf(p)] = true
+		old, known := was[p.Prefix]
+		if !known || sameForm(old, p) || old.Waits != "" || m.due(now, pause, p, usable) {
+			delete(m.changes, p.Prefix)
+			m.pools[p.Prefix] = p
+			continue
+		}
+		m.pools[p.Prefix] = old
+		if f.Pools == nil {
+			f.Pools = map[netip.Prefix]route.Pool{}
+		}
+		f.Pools[p.Prefix] = old
+		held[interfaceOf(old)] = true
+	}
+	maps.DeleteFunc(m.changes, func(p netip.Prefix, _ modeChange) bool {
+		_, there := m.pools[p]
+		return !there
+	})
+	f.Tunnels = m.stillThere(now, last.Tunnels, needed, held)
+	if last.Encapsulation != nil && (f.Pools != nil || f.Tunnels != nil) {
+		f.Nodes = last.Encapsulation.Nodes
+	}
+	return f
+}
+
+// due reports whether the routes to a pool are to leave in its new form, which another one is in
+// force of.
+func (m *modes) due(now time.Time, pause time.Duration, p route.Pool,
+	usable func(route.Pool) bool) bool {
+	c, seen := m.changes[p.Prefix]
+	if !seen || !sameForm(c.to, p) {
+		if m.changes == nil {
+			m.changes = map[netip.Prefix]modeChange{}
+		}
+		c = modeChange{p, now}
+		m.changes[p.Prefix] = c
+	}
+	waited := now.Sub(c.since)
+	return waited >= pause && (usable(p) || waited >= formerHold)
+}
+
+// stillThere are the tunnels that no pool needs, but late nodes may.
+func (m *modes) stillThere(now time.Time, tunnels []route.Object,
+	needed, held map[string]bool) (stay []route.Object) {
+	leaving := map[string]time.Time{}
+	for _, o := range tunnels {
+		on := o.Key().Interface
+		if needed[on] {
+			continue
+		}
+		until, known := m.leaving[on]
+		if !known || held[on] {
+			until = now.Add(formerHold)
+		}
+		if leaving[on] = until; now.Before(until) {
+			stay = append(stay, o)
+		}
+	}
+	m.leaving = leaving
+	return stay
+}
+
+func sameForm(a, b route.Pool) bool {
+	return a.Encap == b.Encap && a.CrossSubnet == b.CrossSubnet && a.Felix == b.Felix
+}
+
+// interfaceOf is what packets to a pool leave by, "" for none of ours.
+func interfaceOf(p route.Pool) string {
+	if p.Felix {
+		return ""
+	}
+	return p.Encap.Interface(p.Prefix.Addr())
+}
+
+// into is e with the former pools, and the nodes as they were besides.
+func (f Former) into(e *route.Encapsulation) *route.Encapsulation {
+	if f.Pools == nil && f.Tunnels == nil {
+		return e
+	}
+	out := *e
+	out.Pools = slices.Clone(e.Pools)
+	for i, p := range out.Pools {
+		if was, there := f.Pools[p.Prefix]; there {
+			out.Pools[i] = was
+		}
+	}
+	out.Nodes = maps.Clone(e.Nodes)
+	for a, n := range f.Nodes {
+		if _, there := out.Nodes[a]; !there {
+			out.Nodes[a] = n
+		}
+	}
+	return &out
+}
+
+// formerForms steps modes.
+func (a *Agent) formerForms(now time.Time) Former {
+	self, o := a.cfg.Node, a.cfg.BGP
+	pools := ipam.PoolForms(self, o.Tunnels, o.FelixTunnels, a.snapshot)
+	return a.modes.step(now, a.cfg.EncapPause, pools, a.plan, func(p route.Pool) bool {
+		if p.Encap == route.Plain || p.Felix {
+			return true
+		}
+		i, there := a.cfg.FIB.Facts().Interface(interfaceOf(p))
+		if !there || !i.Up || p.Waits != "" {
+			return false
+		}
+		e, _ := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, a.snapshot)
+		for addr, n := range e.Nodes {
+			if n.NoVTEP != "" && p.Encap == route.VXLAN && addr.Is6() == p.Prefix.Addr().Is6() {
+				return false
+			}
+		}
+		return true
+	})
+}
