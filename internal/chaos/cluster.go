@@ -59,6 +59,7 @@ type cluster struct {
 	meshOff     bool
 	// nil but in a soak, and in faults that change the configuration
 	rack       *rack
+	tunnels    []string               // that each node must have, but to itself
 	blocks     map[netip.Prefix]*node // who must be announcing what
 	unexported map[netip.Prefix]bool  // but for these: disableBGPExport
 }
@@ -264,7 +265,7 @@ func (c *cluster) wanted(n *node) map[netip.Prefix]netip.Addr {
 			want[p] = netip.Addr{}
 		case c.unexported[p]:
 		case p.Addr().Is4():
-			want[p] = owner.Address
+			want[p] = owner.nodeAddress()
 		case n.address6.IsValid():
 			want[p] = owner.address6
 		}

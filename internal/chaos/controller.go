@@ -40,6 +40,8 @@ type layout struct {
 	// groups: there are four reflectors, and clients peer with three of them
 	groups bool
 	loss   bool
+	// overlay: three nodes with VPP and without BGP have pools that encapsulate.
+	overlay bool
 }
 
 // zones of the twelve nodes, in turn.

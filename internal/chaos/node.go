@@ -69,6 +69,9 @@ func (n *node) objection(ctx context.Context) error {
 	if err := difference(n.cluster.wanted(n), have); err != nil || n.VPP == nil {
 		return err
 	}
+	if n.cluster.layout.overlay {
+		return n.tunnelsObjection(ctx)
+	}
 	if have, err = n.inFIB(ctx); err != nil {
 		return err
 	}
@@ -81,6 +84,9 @@ func (n *node) objection(ctx context.Context) error {
 // peers are those that n must have a session with: all other nodes in the mesh, else the
 // reflectors, and a reflector's clients; and the router of its rack.
 func (n *node) peers() (all []netip.Addr) {
+	if n.cluster.layout.overlay {
+		return nil
+	}
 	if n.cluster.layout.groups {
 		return n.wanted
 	}
