@@ -17,7 +17,7 @@ import (
 func Encapsulation(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
-	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
+	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
 	pools, problems := poolForms(self, tunnels, felix, s)
 	e.Pools = pools
 	if !e.Encapsulates() {

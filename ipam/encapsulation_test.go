@@ -176,7 +176,8 @@ func TestPoolsThatAreLeftToFelix(t *testing.T) {
 			}
 		}
 		for _, p := range problems {
-			named = append(named, strings.Trim(p.Resource, "IPPool()"))
+			name, _ := strings.CutPrefix(p.Resource, "IPPool(")
+			named = append(named, strings.TrimSuffix(name, ")"))
 			if !p.Harmless {
 				t.Errorf("%s: %s costs something", mode, p)
 			}
