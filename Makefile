@@ -145,7 +145,7 @@ release: gobgp
 # LEARN=ipam without BGP, DATASTORE=kubernetes with the data in a stand-in for the Kubernetes API.
 demo: tools build
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) \
-	  $(if $(DATASTORE),--datastore $(DATASTORE)) $(ARGS)
+	  $(if $(DATASTORE),--datastore $(DATASTORE)) $(if $(ENCAP),--encap $(ENCAP)) $(ARGS)
 
 # Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
 bench: tools build

@@ -25,6 +25,7 @@ func demoCommand() *cobra.Command {
 	dataplanes := []string{"auto", "vpp", "kernel"}
 	learn := []string{"bgp", "ipam", "bgp,ipam"}
 	datastores := []string{"etcd", "kubernetes"}
+	encaps := []string{"none", "ipip", "vxlan"}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a whole cluster on this machine: etcd, three nodes, BIRD, real packets",
@@ -39,6 +40,7 @@ names one; else with the kernel.`,
   sudo vpp-route-agent demo --keep
   sudo vpp-route-agent demo --learn ipam
   sudo vpp-route-agent demo --datastore kubernetes
+  sudo vpp-route-agent demo --encap vxlan
   sudo VPP_BIN=/path/vpp VPP_PLUGIN_PATH=/path/vpp_plugins vpp-route-agent demo --dataplane vpp`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(dataplanes, cfg.Dataplane) {
@@ -57,6 +59,20 @@ names one; else with the kernel.`,
 			case cfg.Datastore == "kubernetes" && cfg.Learn == "ipam":
 				return usageError{errors.New("--learn ipam publishes uplinks, which needs etcd: " +
 					"not with --datastore kubernetes")}
+			}
+			switch {
+			case !slices.Contains(encaps, cfg.Encap):
+				return usageError{fmt.Errorf(
+					"--encap %q is none of none, ipip and vxlan", cfg.Encap)}
+			case cfg.Encap == "none":
+			case cfg.Dataplane == "kernel":
+				return usageError{errors.New("--encap needs VPP: on Linux Felix has the tunnels")}
+			case cmd.Flags().Changed("learn") && cfg.Learn != "ipam" ||
+				cfg.Datastore == "kubernetes":
+				return usageError{fmt.Errorf("--encap %s is a story without BGP, with its data in "+
+					"etcd", cfg.Encap)}
+			default:
+				cfg.Learn, cfg.Dataplane = "ipam", "vpp"
 			}
 			if err := demo.Available(cfg.Dataplane); err != nil {
 				return usageError{err}
@@ -100,6 +116,10 @@ names one; else with the kernel.`,
 		"data: etcd, or kubernetes, a stand-in for its API")
 	_ = c.RegisterFlagCompletionFunc("datastore",
 		cobra.FixedCompletions(datastores, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&cfg.Encap, "encap", "none", "what packets between nodes travel in: none, "+
+		"ipip or vxlan, which need VPP, and have a story without BGP")
+	_ = c.RegisterFlagCompletionFunc("encap",
+		cobra.FixedCompletions(encaps, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&cfg.BuildDir, "build-dir", "", "where BIRD's package is unpacked; "+
 		"default: the folder build that this program is in, else the user's cache folder")
 	outputFlag(c, &asJSON)

@@ -17,8 +17,18 @@ var (
 	etcdAddress = netip.MustParsePrefix("192.168.4.10/24")
 )
 
-var pool = testcluster.Resource("IPPool", "workloads",
-	"cidr: 10.1.0.0/16, blockSize: 26, ipipMode: Never, natOutgoing: false")
+// pool is that of the workloads, with a mode: "none", "ipip" or "vxlan".
+func pool(mode string) string {
+	ipip, vxlan := "Never", "Never"
+	switch mode {
+	case "ipip":
+		ipip = "Always"
+	case "vxlan":
+		vxlan = "Always"
+	}
+	return testcluster.Resource("IPPool", "workloads", fmt.Sprintf("cidr: 10.1.0.0/16, "+
+		"blockSize: 26, ipipMode: %s, vxlanMode: %s, natOutgoing: false", ipip, vxlan))
+}
 
 // mesh turns the node-to-node mesh on or off.
 func mesh(on bool) string {
@@ -55,6 +65,9 @@ var idleBlock = netip.MustParsePrefix("10.1.1.0/26")
 func (d *demo) introduce() {
 	way := map[string]string{"bgp": "BGP → FIB", "ipam": "FIB, without BGP",
 		"bgp,ipam": "BGP, with IPAM behind it → FIB"}[d.cfg.Learn]
+	if d.encapsulates() {
+		way = "FIB and tunnels, without BGP"
+	}
 	d.report.printf("%s\n",
 		d.report.paint(bold,
 			"vpp-route-agent demo: Calico's data in etcd → "+way+" → packets that arrive"))
@@ -69,7 +82,7 @@ func (d *demo) buildCluster(ctx context.Context) error {
 	if err := d.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := d.Apply(ctx, pool+mesh(true)); err != nil {
+	if err := d.Apply(ctx, pool(d.cfg.Encap)+mesh(true)); err != nil {
 		return err
 	}
 	for i := range 3 {
@@ -115,7 +128,7 @@ func (d *demo) startEtcd(ctx context.Context) error {
 func (d *demo) addNode(ctx context.Context, i int) (err error) {
 	n, name := &node{nextHop: nodeAddress(i)}, fmt.Sprintf("node-%d", i+1)
 	bird := i == node3 && d.cfg.Learn == "bgp"
-	byAgent := d.cfg.Learn == "ipam" // the uplink is set up
+	byAgent := d.cfg.Learn == "ipam" && !d.encapsulates() // the uplink is set up
 	address := netip.PrefixFrom(nodeAddress(i), underlay.Bits())
 	uplink, own := "eth0", address
 	if d.VPP == nil || bird {
@@ -131,7 +144,8 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 		own = netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 4, byte(111 + i)}),
 			underlay.Bits())
 		uplink = "host-uplink"
-		if byAgent { // then others' next hop is what the agent publishes
+		// Others' next hop is what the agent publishes, and what tunnelled packets come to.
+		if byAgent || d.encapsulates() {
 			n.nextHop = own.Addr()
 		}
 		n.Node, err = d.VPPNode(ctx, name, address.Addr(), testcluster.VPPUplink{
@@ -150,6 +164,10 @@ func (d *demo) addNode(ctx context.Context, i int) (err error) {
 		n.speaker = agentSpeaker{a}
 	}
 	d.nodes = append(d.nodes, n)
+	if d.encapsulates() {
+		n.tunnelled = true
+		return d.addTunnelAddresses(ctx, i, own)
+	}
 	return d.Data.AddNode(ctx, name, address)
 }
 
@@ -183,7 +201,11 @@ func (d *demo) claimBlock(ctx context.Context, n *node, cidr netip.Prefix) error
 func (d *demo) showCluster() {
 	rows := [][]string{{"NODE", "ADDRESS", "BGP", "FORWARDS WITH", "BLOCKS", "WORKLOADS"}}
 	for _, n := range d.nodes {
-		first := []string{n.Name, n.Address.String(), n.speaker.name(), n.forwarder()}
+		address := n.Address
+		if n.tunnelled {
+			address = n.nextHop
+		}
+		first := []string{n.Name, address.String(), n.speaker.name(), n.forwarder()}
 		var blocks, workloads []string
 		for _, b := range d.blocks {
 			if b.owner == n {

@@ -30,10 +30,12 @@ type Config struct {
 	// Datastore is where the agents find Calico's data: "etcd", or "kubernetes", a stand-in for its
 	// API with what is in the etcd.
 	Datastore string
-	Keep      bool // when all is shown, leave it running until ctx ends
-	Out       io.Writer
-	Color     bool
-	Log       *slog.Logger
+	// Encap is the mode of the pool, which needs VPP and "ipam": "none", "ipip" or "vxlan".
+	Encap string
+	Keep  bool // when all is shown, leave it running until ctx ends
+	Out   io.Writer
+	Color bool
+	Log   *slog.Logger
 }
 
 // Available says in one sentence why there can be no demo here with that data plane, or returns
@@ -71,6 +73,9 @@ type step struct {
 
 // steps are the chapters of the story that Config.Learn asks for.
 func (d *demo) steps() []step {
+	if d.encapsulates() {
+		return encapSteps
+	}
 	switch d.cfg.Learn {
 	case "ipam":
 		return ipamSteps

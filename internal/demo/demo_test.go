@@ -103,12 +103,17 @@ func run(t *testing.T, cmd *exec.Cmd, while func(said *testlog.Buffer)) ran {
 func TestDemo(t *testing.T) {
 	needRoot(t)
 	for _, story := range []struct {
-		learn, datastore string
-		steps, checks    int // at least
-	}{{"bgp", "etcd", 7, 25}, {"ipam", "etcd", 8, 30}, {"bgp,ipam", "etcd", 5, 20},
-		{"bgp", "kubernetes", 7, 25}} {
+		learn, datastore, encap string
+		steps, checks           int // at least
+	}{{"bgp", "etcd", "none", 7, 25}, {"ipam", "etcd", "none", 8, 30},
+		{"bgp,ipam", "etcd", "none", 5, 20}, {"bgp", "kubernetes", "none", 7, 25},
+		{"ipam", "etcd", "ipip", 7, 30}, {"ipam", "etcd", "vxlan", 7, 30}} {
 		for _, dataplane := range []string{"kernel", "vpp"} {
-			t.Run(story.learn+" "+story.datastore+" "+dataplane, func(t *testing.T) {
+			if story.encap != "none" && dataplane == "kernel" {
+				continue
+			}
+			name := fmt.Sprintf("%s %s %s %s", story.learn, story.datastore, story.encap, dataplane)
+			t.Run(name, func(t *testing.T) {
 				buildDir := t.TempDir()
 				if story.learn == "bgp" {
 					buildDir = needBird(t)
@@ -118,8 +123,8 @@ func TestDemo(t *testing.T) {
 				}
 				t.Attr("part", map[string]string{"kernel": "Linux", "vpp": "VPP"}[dataplane])
 				r := run(t, exec.Command(binary, "demo", "--learn", story.learn, "--dataplane",
-					dataplane, "--datastore", story.datastore, "--build-dir", buildDir, "-o",
-					"json"), nil)
+					dataplane, "--datastore", story.datastore, "--encap", story.encap,
+					"--build-dir", buildDir, "-o", "json"), nil)
 				t.Logf("%s\n%s", r.stderr, r.stdout)
 				if r.status != 0 {
 					t.Errorf("exit status %d", r.status)
@@ -278,6 +283,10 @@ func TestDemoSaysWhatItLacks(t *testing.T) {
 		"a known data plane": {
 			args: []string{"--dataplane", "bsd"}, root: true, status: 2,
 			want: `"bsd" is none of auto, vpp, kernel`,
+		},
+		"VPP for tunnels": {
+			args: []string{"--encap", "ipip", "--dataplane", "kernel"}, root: true, status: 2,
+			want: "--encap needs VPP",
 		},
 		"the VPP asked for": {
 			args: []string{"--dataplane", "vpp"}, env: []string{"PATH=/nowhere"}, root: true,

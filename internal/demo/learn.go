@@ -41,6 +41,9 @@ const leaseTime = 5 * time.Second
 
 // learnArgs are the agents' flags about where routes come from.
 func (d *demo) learnArgs(uplink string, address netip.Prefix) []string {
+	if d.encapsulates() {
+		return []string{"--learn", "ipam"}
+	}
 	switch d.cfg.Learn {
 	case "ipam":
 		return []string{

@@ -19,10 +19,13 @@ type node struct {
 	*testcluster.Node
 	// what others use as next hop: its address, but where VPP has one of its own and publishes that
 	nextHop netip.Addr
-	speaker speaker
-	changes *netlab.RouteMonitor // of the kernel; nil where VPP forwards
-	version string               // of VPP
-	links   int                  // made so far, for names
+	// tunnelled: next hops are asked of the agent, after it has compared its routes with the data
+	// plane's: VPP's own are those of tunnels.
+	tunnelled bool
+	speaker   speaker
+	changes   *netlab.RouteMonitor // of the kernel; nil where VPP forwards
+	version   string               // of VPP
+	links     int                  // made so far, for names
 }
 
 // forwarder says what the node forwards with.
@@ -51,11 +54,17 @@ func (n *node) programs() map[string][]string {
 
 // learned are the routes that the speaker has programmed, asked of the data plane itself.
 func (n *node) learned(ctx context.Context) (testcluster.FIB, error) {
+	if n.tunnelled {
+		return n.agent().Audited(ctx)
+	}
 	return n.Learned(ctx, n.speaker.Protocol())
 }
 
 // via holds when what the speaker has programmed for p leads to hop.
 func (n *node) via(ctx context.Context, p netip.Prefix, hop netip.Addr) error {
+	if n.tunnelled {
+		return n.sendsTo(ctx, p, hop)
+	}
 	r, ok, err := n.Lookup(ctx, n.speaker.Protocol(), p)
 	return held(ok && r.NextHop() == hop, err)
 }

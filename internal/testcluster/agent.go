@@ -200,7 +200,7 @@ func (a *Agent) Audited(ctx context.Context) (FIB, error) {
 		}
 		for _, p := range s.Paths {
 			if hop, err := netip.ParseAddr(p.NextHop); err == nil && s.Kind == "via" {
-				r.NextHops = append(r.NextHops, hop)
+				r.NextHops, r.Device = append(r.NextHops, hop), p.Interface
 			}
 		}
 		found[s.Prefix] = r
