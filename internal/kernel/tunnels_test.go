@@ -52,4 +52,11 @@ func TestRoutesThroughTunl0(t *testing.T) {
 		}
 		stop()
 	}
+	// One that has put nothing reads what the first has put.
+	found, ok, err := start(t, Config{Namespace: node.Path()}).Lookup(t.Context(),
+		route.Key{Prefix: pfx("10.9.0.64/26")})
+	put := via("10.9.0.64/26", route.EndpointHop(addr("172.16.0.1")).String()+" tunl0")
+	if err != nil || !ok || !found.SameForwarding(put) {
+		t.Errorf("read as %s, %v, %v, was put as %s", found, ok, err, put)
+	}
 }
