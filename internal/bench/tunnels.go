@@ -150,17 +150,16 @@ var (
 	tunnelAddress = netip.MustParseAddr("30.255.0.2")
 )
 
-// tunnelCluster has this node and n others, each with a block of a pool with IPIP; with none the
-// pool has no mode.
+// tunnelCluster has this node and n others, each with a block of a pool with IPIP; with none this
+// node has no tunnel address, so that the tunnel goes at once.
 func tunnelCluster(n int) *calico.Snapshot {
-	mode := calico.EncapAlways
-	if n == 0 {
-		mode = calico.EncapNever
+	me := calico.Node{Name: "node", IPv4: tunnelSource}
+	if n > 0 {
+		me.IPv4IPIPTunnelAddr = tunnelAddress
 	}
 	s := &calico.Snapshot{
-		Nodes: map[string]calico.Node{"node": {Name: "node", IPv4: tunnelSource,
-			IPv4IPIPTunnelAddr: tunnelAddress}},
-		IPPools: map[string]calico.IPPool{"pods": {Name: "pods", IPIPMode: mode,
+		Nodes: map[string]calico.Node{"node": me},
+		IPPools: map[string]calico.IPPool{"pods": {Name: "pods", IPIPMode: calico.EncapAlways,
 			CIDR: netip.MustParsePrefix("30.0.0.0/8")}},
 		Blocks: map[netip.Prefix]calico.Block{},
 	}
