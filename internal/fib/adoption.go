@@ -56,8 +56,7 @@ func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft = false, false, 0
-	s.suspect, s.anew, s.madeAnew = nil, nil, nil
-	s.doubtAgain, s.staleWaits = false, false
+	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
 	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[*entry]{}
 	s.spots.soon, s.spots.chase = nil, 0
@@ -68,7 +67,8 @@ func (s *syncer) begin(identity string) {
 	s.forgetLeads()
 	for _, e := range slices.Backward(slices.Clone(s.all)) {
 		e.actual = 0
-		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed | isStale)
+		e.clear(isUnsure | isAdopted | inPuts | inDeletes | isDrifted | isShadowed | isStale |
+			isLate)
 		s.settle(e)
 	}
 	s.resetObjects()
@@ -220,10 +220,10 @@ func union(a, b map[string]bool) map[string]bool {
 func (s *syncer) doubtOver(changed, anew map[string]bool) {
 	s.epoch++
 	s.rewrite = true
-	if len(s.failures)+s.stale.len()+len(s.flying) == 0 && !s.staleWaits {
+	isLate := func(e *entry) bool { return e.is(isLate) }
+	if len(s.failures)+s.stale.len()+len(s.flying) == 0 && !slices.ContainsFunc(s.all, isLate) {
 		s.madeAnew = nil // all that is over one of them was deleted
 	}
-	s.staleWaits = false
 	s.madeAnew = union(s.madeAnew, anew)
 	for _, e := range slices.Clone(s.all) {
 		if e.is(isAdopted) {
@@ -237,7 +237,6 @@ func (s *syncer) doubtOver(changed, anew map[string]bool) {
 			e.set(isStale | inDeletes)
 			s.stale.push(e)
 		}
-		s.staleWaits = s.staleWaits || e.is(isStale) && e.is(isWaiting)
 	}
 }
 

@@ -179,7 +179,9 @@ func (s *syncer) takeStale(b *batch, size int) {
 	for len(b.ops) < size && s.stale.len() > 0 {
 		e := s.stale.pop()
 		e.clear(inDeletes)
-		s.staleWaits = s.staleWaits || e.is(isWaiting)
+		if e.is(isWaiting) {
+			e.set(isLate)
+		}
 		s.take(b, e, needDelete)
 	}
 }
@@ -224,7 +226,7 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 	}
 	op, digest := route.Op{Delete: true, Route: route.Route{Key: e.key()}}, uint64(0)
 	if queuedFor == needPut {
-		e.clear(isStale) // nothing was there
+		e.clear(isStale | isLate) // nothing was there
 		op, digest = route.Op{Route: e.route()}, e.wanted()
 	}
 	b.ops = append(b.ops, op)
@@ -339,11 +341,11 @@ func (s *syncer) backOff(broken bool) {
 func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	before := e.actual
 	e.actual = digest
-	s.doubtAgain = s.doubtAgain || e.is(isStale) && (s.failures[e] != nil || s.staleWaits)
+	s.doubtAgain = s.doubtAgain || e.is(isStale) && (s.failures[e] != nil || e.is(isLate))
 	delete(s.failures, e)
 	e.clear(isUnsure)
 	if digest == 0 {
-		e.clear(isStale)
+		e.clear(isStale | isLate)
 		s.known(e)
 	}
 	if e.isObject() {

@@ -46,7 +46,6 @@ type syncer struct {
 	// refused at first or waited for a look-up, and the same path may have been put meanwhile.
 	madeAnew   map[string]bool
 	doubtAgain bool
-	staleWaits bool // for a look-up: one of stale
 
 	retries  retries
 	failures map[*entry]*failure

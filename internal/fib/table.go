@@ -69,6 +69,7 @@ const (
 	isGone     // no longer in table.all
 	// what is there has to go before anything is put, see syncer.stale
 	isStale
+	isLate // of isStale: it waited for a look-up, and others were put meanwhile
 )
 
 func (e *entry) key() route.Key { return e.packed.unpack() }
