@@ -66,14 +66,19 @@ var etcdFaults = []fault{
 	},
 }
 
-func killEtcd(ctx context.Context, t *trial) error {
+// etcdAway has all of etcd down for 10 s.
+func (t *trial) etcdAway(ctx context.Context) error {
 	if err := t.etcd.stop(); err != nil {
 		return err
 	}
 	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
 		return err
 	}
-	if err := t.etcd.startAgain(ctx); err != nil {
+	return t.etcd.startAgain(ctx)
+}
+
+func killEtcd(ctx context.Context, t *trial) error {
+	if err := t.etcdAway(ctx); err != nil {
 		return err
 	}
 	return t.getsThrough(ctx)

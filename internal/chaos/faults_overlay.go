@@ -121,13 +121,7 @@ func changeModeWithoutEtcd(ctx context.Context, t *trial) error {
 	if err := testcluster.Pause(ctx, 300*time.Millisecond); err != nil {
 		return err
 	}
-	if err := t.etcd.stop(); err != nil {
-		return err
-	}
-	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
-		return err
-	}
-	if err := t.etcd.startAgain(ctx); err != nil {
+	if err := t.etcdAway(ctx); err != nil {
 		return err
 	}
 	return t.hasMode(ctx, ipipAlways)

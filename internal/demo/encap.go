@@ -41,10 +41,8 @@ var kinds = map[string]route.Encap{"none": route.Plain, "ipip": route.IPIP, "vxl
 
 func (d *demo) startTunnels(ctx context.Context) error {
 	start := time.Now()
-	for _, n := range d.nodes {
-		if err := n.speaker.Start(ctx); err != nil {
-			return err
-		}
+	if err := d.startAll(ctx); err != nil {
+		return err
 	}
 	err := d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) error {
 		s, err := n.agent().Status(ctx)

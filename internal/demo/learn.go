@@ -60,10 +60,8 @@ func (d *demo) learnArgs(uplink string, address netip.Prefix) []string {
 // startLinks starts the agents and waits until each has published its uplink's address.
 func (d *demo) startLinks(ctx context.Context) error {
 	start := time.Now()
-	for _, n := range d.nodes {
-		if err := n.speaker.Start(ctx); err != nil {
-			return err
-		}
+	if err := d.startAll(ctx); err != nil {
+		return err
 	}
 	err := d.each(ctx, d.nodes, start, meshPatience, func(ctx context.Context, n *node) error {
 		s, err := n.agent().Status(ctx)

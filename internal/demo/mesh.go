@@ -20,10 +20,8 @@ func (d *demo) startSpeakers(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	for _, n := range d.nodes {
-		if err := n.speaker.Start(ctx); err != nil {
-			return err
-		}
+	if err := d.startAll(ctx); err != nil {
+		return err
 	}
 	if err := d.awaitMesh(ctx, d.nodes, start); err != nil {
 		return err

@@ -28,6 +28,15 @@ type node struct {
 	links     int                  // made so far, for names
 }
 
+func (d *demo) startAll(ctx context.Context) error {
+	for _, n := range d.nodes {
+		if err := n.speaker.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // forwarder says what the node forwards with.
 func (n *node) forwarder() string {
 	if n.VPP != nil {
