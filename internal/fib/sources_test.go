@@ -201,3 +201,13 @@ func TestAListIsNotMistakenForTheEventsBehindIt(t *testing.T) {
 		r.expect(t, "both", "0 put, 0 deleted", 199)
 	})
 }
+
+// What is discarded may be discarded in another way.
+func TestKindOfARouteChanges(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		for _, kind := range []route.Kind{route.Drop, route.Prohibit} {
+			r.SetRoutes(route.Etcd, []route.Route{{Key: key("10.1.0.0/26"), Kind: kind}})
+			check(t, "ops", r.dp.printOps(), "put 10.1.0.0/26 "+kind.String())
+		}
+	})
+}
