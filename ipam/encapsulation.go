@@ -3,7 +3,6 @@ package ipam
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,35 +23,61 @@ func Encapsulation(self string, tunnels []route.Encap, felix bool,
 		return e, problems
 	}
 	e.Published = published(s)
+	return e, append(problems, setNodes(e, self, s)...)
+}
+
+// setNodes sets the other nodes of e. Of several with one address the first by name has it.
+func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems []calico.Problem) {
+	type shared struct {
+		address netip.Addr
+		name    string
+	}
+	var all []shared
+	problem := func(name, why string) {
+		problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
+			Err: why + ": it has no tunnel of its own"})
+	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
-	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
-		n := s.Nodes[name]
-		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, me.IPv4},
-			{n.IPv6, me.IPv6}} {
+	for name, n := range s.Nodes {
+		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, e.Own4}, {n.IPv6, e.Own6}} {
 			a := own.its.Addr()
 			if name == self || !own.its.IsValid() {
 				continue
 			}
-			why := ""
-			switch other, taken := e.Nodes[a]; {
-			case own.mine.IsValid() && a == own.mine.Addr():
-				why = fmt.Sprintf("%s is the address of this node, too", a)
-			case taken:
-				why = fmt.Sprintf("%s is the address of Node(%s), too", a, other.Name)
-			case hasVXLAN(e, a.Is6()):
-				e.Nodes[a] = vtep(n, a.Is6())
-				if why = e.Nodes[a].NoVTEP; why == "" {
-					continue
-				}
-			default:
-				e.Nodes[a] = route.Node{Name: name}
+			if own.mine.IsValid() && a == own.mine.Addr() {
+				problem(name, fmt.Sprintf("%s is the address of this node, too", a))
 				continue
 			}
-			problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
-				Err: why + ": it has no tunnel of its own"})
+			other, taken := e.Nodes[a]
+			if taken {
+				all = append(all, shared{a, name}, shared{a, other.Name})
+			}
+			if !taken || name < other.Name {
+				e.Nodes[a] = route.Node{Name: name}
+			}
 		}
 	}
-	return e, problems
+	named := map[shared]bool{}
+	for _, x := range all {
+		if first := e.Nodes[x.address].Name; first != x.name && !named[x] {
+			named[x] = true
+			problem(x.name, fmt.Sprintf("%s is the address of Node(%s), too", x.address, first))
+		}
+	}
+	if hasVXLAN(e, false) || hasVXLAN(e, true) {
+		for a, n := range e.Nodes {
+			if !hasVXLAN(e, a.Is6()) {
+				continue
+			}
+			if e.Nodes[a] = vtep(s.Nodes[n.Name], a.Is6()); e.Nodes[a].NoVTEP != "" {
+				problem(n.Name, e.Nodes[a].NoVTEP)
+			}
+		}
+	}
+	slices.SortFunc(problems, func(a, b calico.Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
+	})
+	return problems
 }
 
 // PoolForms are the Pools of Encapsulation.
@@ -80,7 +105,7 @@ func poolForms(self string, tunnels []route.Encap, felix bool,
 // hasVXLAN reports whether a pool of a family has VXLAN, by tunnels of ours.
 func hasVXLAN(e *route.Encapsulation, v6 bool) bool {
 	return slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
-		return p.Encap == route.VXLAN && !p.Felix && p.Prefix.Addr().Is6() == v6
+		return isOverlay(p) && p.Prefix.Addr().Is6() == v6
 	})
 }
 

@@ -84,9 +84,9 @@ func TestLeaves(t *testing.T) {
 	} {
 		e, _ := Encapsulation(tc.self, allTunnels, false, s)
 		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip(tc.nextHop))
-		if got := leavesText(l); got != tc.want || l.Reason == "" {
+		if got := leavesText(l); got != tc.want || l.Reason() == "" {
 			t.Errorf("%s to %s by %s: got %s (%s), want %s", tc.self, tc.dest, tc.nextHop, got,
-				l.Reason, tc.want)
+				l.Reason(), tc.want)
 		}
 	}
 }
@@ -117,8 +117,8 @@ func TestPoolWaitsForOwnAddresses(t *testing.T) {
 		s.Nodes["me"] = n
 		e, _ := Encapsulation("me", allTunnels, false, s)
 		l := e.Leaves(e.PoolOf(pfx(tc.dest)), ip("198.51.100.7"))
-		if l.Refused != (tc.want != "") || !strings.Contains(l.Reason, tc.want) {
-			t.Errorf("%s: got %s, %q, want %q", name, leavesText(l), l.Reason, tc.want)
+		if l.Refused != (tc.want != "") || !strings.Contains(l.Reason(), tc.want) {
+			t.Errorf("%s: got %s, %q, want %q", name, leavesText(l), l.Reason(), tc.want)
 		}
 	}
 }

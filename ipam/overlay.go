@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
@@ -24,7 +25,7 @@ func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot) RemotePlan
 
 // Underlay is what is left of p without the pools of Overlay.
 func (p RemotePlan) Underlay(e *route.Encapsulation) RemotePlan {
-	if e == nil {
+	if e == nil || !slices.ContainsFunc(e.Pools, isOverlay) {
 		return p
 	}
 	return p.only(func(q netip.Prefix) bool { return !inVXLAN(e, q) })
@@ -32,8 +33,10 @@ func (p RemotePlan) Underlay(e *route.Encapsulation) RemotePlan {
 
 func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
 	pool := e.PoolOf(p)
-	return pool != nil && pool.Encap == route.VXLAN && !pool.Felix
+	return pool != nil && isOverlay(*pool)
 }
+
+func isOverlay(p route.Pool) bool { return p.Encap == route.VXLAN && !p.Felix }
 
 // only returns what p says about some prefixes, and about hosts.
 func (p RemotePlan) only(keep func(netip.Prefix) bool) RemotePlan {

@@ -94,7 +94,7 @@ func TestVTEPs(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		l := e.Leaves(e.PoolOf(pfx("10.1.0.64/26")), ip("192.0.2.9"))
-		if l.Refused != (tc.why != "") || !strings.Contains(l.Reason, tc.why) {
+		if l.Refused != (tc.why != "") || !strings.Contains(l.Reason(), tc.why) {
 			t.Errorf("%s: %+v", name, l)
 		}
 		if tc.why != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0].Err, tc.why)) ||

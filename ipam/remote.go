@@ -43,9 +43,12 @@ type RemotePlan struct {
 // allocation, since WorkloadEndpoints are not read without BGP. The first source with a host's
 // address wins.
 func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
-	r := remotes{self: self, sources: sources, snapshot: s, borrowed: map[netip.Prefix]Remote{}}
+	r := remotes{self: self, sources: sources, snapshot: s, borrowed: map[netip.Prefix]Remote{},
+		blocks: make([]Remote, 0, len(s.Blocks))}
+	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(s.Blocks)), maps.Keys(s.Blocks))
 	// A block comes before those within it, which win.
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
+	slices.SortFunc(blocks, route.ComparePrefixes)
+	for _, cidr := range blocks {
 		r.addBlock(s.Blocks[cidr])
 	}
 	p := RemotePlan{Routes: r.routes(), Skipped: r.skipped, Problems: r.sharedAddresses(),
@@ -111,7 +114,8 @@ func (r *remotes) addBlock(b calico.Block) {
 
 // remote returns false where the host has no address.
 func (r *remotes) remote(p netip.Prefix, host string) (Remote, bool) {
-	next := r.address(host, p.Addr().Is6())
+	n := r.snapshot.Nodes[host]
+	next := r.address(host, &n, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
 		r.unlocated = append(r.unlocated, p)
@@ -123,18 +127,18 @@ func (r *remotes) skip(p netip.Prefix, reason string) {
 	r.skipped = append(r.skipped, Skipped{p, reason})
 }
 
-// address returns the next hop towards a host, invalid if there is none.
-func (r *remotes) address(host string, v6 bool) (a netip.Addr) {
+// address returns the next hop towards a host with this Node, invalid if there is none.
+func (r *remotes) address(host string, n *calico.Node, v6 bool) (a netip.Addr) {
 	for _, source := range r.sources {
-		if a = r.addressFrom(source, host, v6); a.IsValid() {
+		if a = r.addressFrom(source, host, n, v6); a.IsValid() {
 			break
 		}
 	}
 	return a
 }
 
-func (r *remotes) addressFrom(source AddressSource, host string, v6 bool) netip.Addr {
-	n := r.snapshot.Nodes[host]
+func (r *remotes) addressFrom(source AddressSource, host string, n *calico.Node,
+	v6 bool) netip.Addr {
 	switch {
 	case source == Published:
 		return r.snapshot.PeerIPs[calico.PeerIP{Host: host, IPv6: v6}]
@@ -171,8 +175,8 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 	first, all := make(map[netip.Addr]string, len(r.snapshot.Nodes)), map[netip.Addr][]string{}
-	add := func(host string, v6 bool) {
-		a := r.address(host, v6)
+	add := func(host string, n *calico.Node, v6 bool) {
+		a := r.address(host, n, v6)
 		if !a.IsValid() {
 			return
 		}
@@ -186,13 +190,13 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 		}
 		all[a] = append(all[a], host)
 	}
-	for host := range r.snapshot.Nodes {
-		add(host, false)
-		add(host, true)
+	for host, n := range r.snapshot.Nodes {
+		add(host, &n, false)
+		add(host, &n, true)
 	}
 	for p := range r.snapshot.PeerIPs {
 		if _, ok := r.snapshot.Nodes[p.Host]; !ok {
-			add(p.Host, p.IPv6)
+			add(p.Host, &calico.Node{}, p.IPv6)
 		}
 	}
 	for a, hosts := range all {
@@ -219,8 +223,9 @@ func (r *remotes) shared(a netip.Addr, hosts []string) (problems []calico.Proble
 }
 
 func (r *remotes) addressResource(host string, a netip.Addr) string {
+	n := r.snapshot.Nodes[host]
 	for _, source := range r.sources {
-		if r.addressFrom(source, host, a.Is6()) == a {
+		if r.addressFrom(source, host, &n, a.Is6()) == a {
 			if source == Published {
 				return fmt.Sprintf("peerip(%s)", host)
 			}

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -39,7 +38,9 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot,
 			Source: e.Own4.Addr(), MTU: tunnelMTU(felix.IPIPMTU, uplink.IPv4, ipipHeader)}
 		all = append(all, link, route.Address{Interface: link.Name,
 			Address: netip.PrefixFrom(me.IPv4IPIPTunnelAddr, 32)}, route.Up{Interface: link.Name})
-		for _, a := range nodesOf(e, false) {
+		nodes := nodesOf(e, false)
+		all = slices.Grow(all, len(nodes))
+		for _, a := range nodes {
 			all = append(all, route.Endpoint{Interface: link.Name, Outer: a})
 		}
 	}
@@ -108,7 +109,9 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 		MTU: mtu, Source: own,
 		VXLAN: route.VXLANLink{Address: address, VNI: uint32(vni), Port: uint16(port)}}
 	all := []route.Object{link, route.Up{Interface: link.Name}}
-	for _, a := range nodesOf(e, own.Is6()) {
+	nodes := nodesOf(e, own.Is6())
+	all = slices.Grow(all, len(nodes))
+	for _, a := range nodes {
 		if far := e.Nodes[a].VTEP; far != "" {
 			all = append(all, route.Endpoint{Interface: link.Name, Outer: a,
 				VXLAN: route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI,
@@ -120,8 +123,14 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 
 // nodesOf are the other nodes' addresses of a family.
 func nodesOf(e *route.Encapsulation, v6 bool) []netip.Addr {
-	all := slices.SortedFunc(maps.Keys(e.Nodes), netip.Addr.Compare)
-	return slices.DeleteFunc(all, func(a netip.Addr) bool { return a.Is6() != v6 })
+	all := make([]netip.Addr, 0, len(e.Nodes))
+	for a := range e.Nodes {
+		if a.Is6() == v6 {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }
 
 // tunnelMTU is what the operator set, else what fits into the uplink.

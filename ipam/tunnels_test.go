@@ -124,9 +124,9 @@ func TestPublishedAddressesArePlain(t *testing.T) {
 		if got := leavesText(l); got != want {
 			t.Errorf("%s: %s, want %s", hop, got, want)
 		}
-		if hop == "198.51.100.99" && l.Reason != "IPPool(p) has IPIP, but b publishes "+
+		if hop == "198.51.100.99" && l.Reason() != "IPPool(p) has IPIP, but b publishes "+
 			"198.51.100.99 as its address, which is not that of its Node" {
-			t.Error(l.Reason)
+			t.Error(l.Reason())
 		}
 	}
 }

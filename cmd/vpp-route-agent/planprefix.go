@@ -122,7 +122,7 @@ func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncap
 		}
 		l := e.Leaves(pool, a)
 		away := prefixAway{Node: n.Name, NextHop: a, Encapsulation: l.Encap, Refused: l.Refused,
-			Reason: l.Reason}
+			Reason: l.Reason()}
 		if l.Encap != route.Plain {
 			away.OuterSource, away.OuterDestination = &l.From, &l.To
 		}

@@ -108,7 +108,10 @@ func (a *Agent) planRemotes() {
 
 // remoteRoutes are the routes of a plan as the FIB engine takes them.
 func remoteRoutes(origin route.Origin, p ipam.RemotePlan) []route.Route {
-	var out []route.Route
+	if len(p.Routes) == 0 {
+		return nil
+	}
+	out := make([]route.Route, 0, len(p.Routes))
 	for _, r := range p.Routes {
 		out = append(out, route.Route{
 			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin,

@@ -92,7 +92,7 @@ func (m *modes) stillThere(now time.Time, tunnels []route.Object,
 	needed, held map[string]bool) (stay []route.Object) {
 	leaving := map[string]time.Time{}
 	for _, o := range tunnels {
-		on := o.Key().Interface
+		on := interfaceOn(o)
 		if needed[on] {
 			continue
 		}
@@ -106,6 +106,14 @@ func (m *modes) stillThere(now time.Time, tunnels []route.Object,
 	}
 	m.leaving = leaving
 	return stay
+}
+
+// interfaceOn is o.Key().Interface, but for endpoints, of which there are many, without their keys.
+func interfaceOn(o route.Object) string {
+	if e, ok := o.(route.Endpoint); ok {
+		return e.Interface
+	}
+	return o.Key().Interface
 }
 
 func sameForm(a, b route.Pool) bool {

@@ -251,7 +251,7 @@ func (e *entry) mayUse(anew map[string]bool) bool {
 // each, and no route of ours is over those. While something is unsettled, what is programmed may
 // differ from what path sets mean now.
 func (s *syncer) mayLeadOver(interfaces map[string]bool) bool {
-	return !s.sweep || len(s.dirty)+s.queued()+len(s.failures)+s.pending() > 0 ||
+	return !s.sweep || s.isChoosing() || s.queued()+len(s.failures)+s.pending() > 0 ||
 		s.leadsOver(interfaces)
 }
 

@@ -48,7 +48,7 @@ func (e *Engine) startAlone() bool {
 // for e.carrying then. Until the batch has ended no other is cut, so that the journal has one
 // writer at a time.
 func (e *Engine) cutAlone() (jobs chan<- job, b *batch, more bool) {
-	if e.jobs == nil || e.applying > 0 || len(e.pending.learned)+len(e.table.dirty) > 0 {
+	if e.jobs == nil || e.applying > 0 || len(e.pending.learned) > 0 || e.sync.isChoosing() {
 		return nil, nil, false
 	}
 	now := time.Now()

@@ -16,6 +16,9 @@ const (
 	// behind which every change waits anyway, goes in batches of up to longBatch.
 	batchSize = 4096
 	longBatch = 4 * batchSize
+	// shortBatch is how many objects a batch puts, so that routes through the first are under way
+	// while the rest is, and how many ops are worth a batch behind one that is in flight.
+	shortBatch = 256
 	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a
 	// quarter more or less.
 	firstRetry = 100 * time.Millisecond
@@ -127,11 +130,11 @@ func (s *syncer) cut(rewrite bool) *batch {
 	rewrite = rewrite || s.rewrite
 	if !s.present || len(s.flying) == maxFlying || s.now.Before(s.pause) ||
 		!s.rewrite && s.waiting()+len(s.takeovers)+len(s.objects.lost) == 0 ||
-		len(s.flying) > 0 && (rewrite || s.waiting() < batchSize) ||
-		s.stale.len() > 0 && len(s.dirty) > 0 {
+		len(s.flying) > 0 && (rewrite || s.waiting() < shortBatch) ||
+		s.stale.len() > 0 && s.isChoosing() {
 		return nil
 	}
-	if len(s.dirty) == 0 {
+	if !s.isChoosing() {
 		for _, e := range s.leaving {
 			to := &s.deletes
 			if e.isObject() {
@@ -151,11 +154,13 @@ func (s *syncer) cut(rewrite bool) *batch {
 	b.digests, b.sources = make([]uint64, 0, n), make([]sourceID, 0, n)
 	s.takeStale(b, size)
 	if b.last = len(b.ops); b.last == 0 {
-		s.takePuts(b, &s.objects.puts, size)
+		s.takePuts(b, &s.objects.puts, min(size, shortBatch))
 		b.first = len(b.ops)
 		s.takePuts(b, &s.puts, size)
-		s.takeDeletes(b, &s.deletes, size)
-		if b.last = len(b.ops); s.deletes.len() == 0 {
+		if !s.taking {
+			s.takeDeletes(b, &s.deletes, size)
+		}
+		if b.last = len(b.ops); s.deletes.len() == 0 && !s.taking {
 			s.takeDeletes(b, &s.objects.deletes, size)
 		}
 	}

@@ -24,7 +24,9 @@ func (s *selection) dirtyInside(k route.Key) {
 			if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
 				break
 			}
-			s.markDirty(s.get(inside))
+			if inside.Prefix != k.Prefix {
+				s.markDirty(s.get(inside))
+			}
 		}
 	}
 }

@@ -33,27 +33,29 @@ type delays struct {
 }
 
 type begun struct {
-	at   time.Time
-	open int // keys
+	at      time.Time
+	open    int // keys, and one while the revision is being taken in
+	changed bool
 }
 
 // begin has a revision measured, unless at is zero.
 func (d *delays) begin(revision uint64, at time.Time) {
 	if !at.IsZero() {
-		d.begun[revision] = &begun{at: at}
+		d.begun[revision] = &begun{at: at, open: 1}
 	}
 }
 
-// forgetEmpty ends the measurement of a revision that has changed nothing.
-func (d *delays) forgetEmpty(revision uint64) {
-	if b := d.begun[revision]; b != nil && b.open == 0 {
+// taken: no key follows. A revision that has changed nothing does not count.
+func (d *delays) taken(revision uint64, now time.Time) {
+	if b := d.begun[revision]; b != nil && !b.changed {
 		delete(d.begun, revision)
 	}
+	d.closed(revision, now)
 }
 
 func (d *delays) opened(revision uint64) {
 	if b := d.begun[revision]; b != nil {
-		b.open++
+		b.open, b.changed = b.open+1, true
 	}
 }
 

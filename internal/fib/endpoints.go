@@ -25,6 +25,26 @@ type endpoints struct {
 	users   map[endpointID]int
 	// unclear are routes of an earlier run, of which only a digest is known until they are written.
 	unclear map[*entry]struct{}
+	// wanted are those of the sources' last lists, in their order.
+	wanted [numSources][]*object
+}
+
+// endpointsBefore are the endpoints of a list that another one takes the place of.
+type endpointsBefore []*object
+
+// find returns the object of an endpoint that was in the list, and nil at once where it was at
+// another place: mostly a node has come, or gone.
+func (b *endpointsBefore) find(e route.Endpoint) *object {
+	for i, o := range (*b)[:min(2, len(*b))] {
+		if o.want == nil {
+			continue
+		}
+		if was, ok := o.want.object.(route.Endpoint); ok && was == e {
+			*b = (*b)[i+1:]
+			return o
+		}
+	}
+	return nil
 }
 
 func newEndpoints() endpoints {

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// chunk bounds how long the table stays locked at a time: 1 ms or two.
-	chunk = 2048
+	// chunk and wantedChunk bound how long the table stays locked at a time: 1 ms or two. So many
+	// prefixes are learned or selected, and so many routes of other sources changed.
+	chunk       = 2048
+	wantedChunk = 128
 	// adoptRetry is the pause before a failed listing is asked for again.
 	adoptRetry = time.Second
 	// lookupTimeout bounds a look-up on a data plane that hangs.
@@ -181,28 +183,14 @@ func (e *Engine) Run(ctx context.Context) error {
 			wake = nil
 		}
 		select {
-		case <-ctx.Done():
-			return nil
-		case <-wake:
-		case f := <-facts:
-			e.observe(f)
-		case j := <-finished:
+		case j := <-finished: // before all else: the data plane waits for what follows from it
 			e.finish(j)
-		case l := <-answers:
-			e.answer(l)
-		case s := <-looked:
-			e.checked(s)
-		case <-timer.C:
-		}
-		for more := true; more; {
-			more = e.work()
-			next := e.dispatch(questions, spots)
-			timer.Reset(next)
-			if !more || ctx.Err() != nil {
-				break
-			}
-			// a result, an answer or new facts need not wait until all inputs are worked through
+		default:
 			select {
+			case <-ctx.Done():
+				return nil
+			case <-wake:
+			case <-timer.C:
 			case f := <-facts:
 				e.observe(f)
 			case j := <-finished:
@@ -211,7 +199,29 @@ func (e *Engine) Run(ctx context.Context) error {
 				e.answer(l)
 			case s := <-looked:
 				e.checked(s)
+			}
+		}
+		for more := true; more; {
+			more = e.work()
+			next := e.dispatch(questions, spots)
+			timer.Reset(next)
+			if !more || ctx.Err() != nil {
+				break
+			}
+			// none of these need wait until all inputs are worked through
+			select {
+			case j := <-finished:
+				e.finish(j)
 			default:
+				select {
+				case f := <-facts:
+					e.observe(f)
+				case l := <-answers:
+					e.answer(l)
+				case s := <-looked:
+					e.checked(s)
+				default:
+				}
 			}
 		}
 	}
@@ -239,16 +249,16 @@ func (e *Engine) work() (more bool) {
 }
 
 func (e *Engine) workAt(now time.Time) (more bool) {
-	if len(e.pending.learned) == 0 && !e.throttle.holds(now) {
+	if e.pending.wanted == nil && len(e.pending.learned) == 0 && !e.throttle.holds(now) {
 		if e.pending = e.inbox.take(); len(e.pending.learned) > 0 {
 			e.throttle.took(now)
 		}
 	}
 	e.table.now = now
-	if w := e.pending.wanted; w != nil {
-		e.setWanted(*w)
-		e.pending.wanted = nil
+	if w := e.pending.wanted; w != nil && !e.setWanted(*w) {
+		return true
 	}
+	e.pending.wanted = nil
 	e.sources.release(e.pending.release)
 	e.pending.release = false
 	if len(e.pending.learned) > 0 {
@@ -268,9 +278,29 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 	return dirty || len(e.pending.learned) > 0
 }
 
-// setWanted hands what is wanted to the owners; what may delete waits in e.wanted for what was
-// learned earlier.
-func (e *Engine) setWanted(to Wanted) {
+// setWanted hands what is wanted to the owners, a part at each call, and reports whether that was
+// all. Objects, which routes wait for, are on their way before there are routes. What may delete
+// waits in e.wanted for what was learned earlier.
+func (e *Engine) setWanted(to Wanted) (done bool) {
+	revision := e.wanted.revision + 1 // the first, if several were set since
+	if !e.sync.taking {
+		e.sync.taking = true
+		e.sync.delays.begin(revision, to.Received)
+		if e.beginWanted(to, revision) {
+			return false
+		}
+	}
+	if !e.sources.take(wantedChunk, revision) {
+		return false
+	}
+	e.sync.taking = false
+	e.sync.delays.taken(revision, e.table.now)
+	e.wanted = to
+	return true
+}
+
+// beginWanted hands over all but the routes, and reports whether objects have changed.
+func (e *Engine) beginWanted(to Wanted, revision uint64) (objects bool) {
 	e.selection.protect(to.Own, to.Peers)
 	e.selection.keepOut(to.Services)
 	e.selection.setEncapsulation(to.Encapsulation)
@@ -278,21 +308,17 @@ func (e *Engine) setWanted(to Wanted) {
 	if !slices.Equal(to.Follow, e.wanted.Follow) || (to.Follow == nil) != (e.wanted.Follow == nil) {
 		e.selection.follow(to.Follow)
 	}
-	revision := e.wanted.revision + 1 // the first, if several were set since
-	objects := false
-	e.sync.delays.begin(revision, to.Received)
 	for i := range to.Sources {
 		now, before := &to.Sources[i], e.wanted.Sources[i]
 		objects = objects || !sameSlice(now.Objects, before.Objects)
 		if !sameSlice(now.Routes, before.Routes) || now.List != before.List {
-			e.sources.set(route.Origin(i), now.Routes, now.List != before.List, revision)
+			e.sources.begin(route.Origin(i), now.Routes, now.List != before.List)
 		}
 	}
 	if objects {
 		e.sync.setObjects(&to.Sources, revision)
 	}
-	e.sync.delays.forgetEmpty(revision)
-	e.wanted = to
+	return objects
 }
 
 func sameSlice[T any](a, b []T) bool {

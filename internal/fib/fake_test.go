@@ -38,8 +38,10 @@ type fake struct {
 	listErr    error
 	resolveErr error
 	lookupErr  error
-	holdLookup chan struct{} // not nil: a Lookup that has its answer waits until this is closed
-	listing    func()        // called before Routes returns what it has found
+	// not nil: a Lookup that has its answer waits until this is closed
+	holdLookup chan struct{}
+	listing    func()                // called before Routes returns what it has found
+	deleting   func(route.ObjectKey) // called before DeleteObject does
 
 	notStarting bool // Start refuses
 	starts      int  // calls of Start

@@ -130,6 +130,9 @@ func (d *fake) DeleteObject(_ context.Context, k route.ObjectKey) error {
 	if d.now.Identity == "" {
 		return errGone
 	}
+	if d.deleting != nil {
+		d.deleting(k)
+	}
 	err := d.refuseObject[k]
 	if err == nil || d.lostObjects {
 		if t, tableErr := route.TableOf(k); tableErr == nil && len(d.inTable(t.TableID)) > 0 {

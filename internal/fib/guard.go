@@ -2,6 +2,7 @@ package fib
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -91,6 +92,14 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	if i.Up && v.connected[subnet] == "" {
 		v.connected[subnet] = i.Name
 	}
+}
+
+// reachesAs reports whether next hops are reached as by another view. With Facts.AttachedOnly the
+// states of interfaces matter, too.
+func (v *view) reachesAs(other *view) bool {
+	return v.facts.Identity == other.facts.Identity && !v.facts.AttachedOnly &&
+		v.facts.AttachedOnly == other.facts.AttachedOnly && maps.Equal(v.own, other.own) &&
+		maps.Equal(v.connected, other.connected)
 }
 
 // connectedTo is Facts.Connected: what it takes does not grow with the interfaces.

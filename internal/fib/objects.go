@@ -144,17 +144,32 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	s.objects.tables = make(map[route.TableID]*object)
 	var changed []*object
 	for i, source := range sources {
+		was := endpointsBefore(s.objects.endpoints.wanted[i])
+		wanted := make([]*object, 0, len(was))
 		for _, w := range source.Objects {
-			k := w.Key()
-			o := s.object(k)
+			var o *object
+			end, isEndpoint := w.(route.Endpoint)
+			if isEndpoint {
+				o = was.find(end)
+			}
+			same := o != nil && o.source == sourceID(i)
+			if o == nil {
+				o = s.object(w.Key())
+			}
+			if isEndpoint {
+				wanted = append(wanted, o)
+			}
 			if o.pass == s.objects.pass {
 				continue
 			}
 			o.pass = s.objects.pass
-			if s.isListed(k) {
+			if s.isListed(o.key) {
 				s.objects.listed = append(s.objects.listed, o)
 			} else {
 				s.objects.turn = append(s.objects.turn, o)
+			}
+			if same {
+				continue
 			}
 			s.setNeeds(o, w.Needs())
 			if t, ok := w.(route.Table); ok {
@@ -165,6 +180,7 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 				changed = append(changed, o)
 			}
 		}
+		s.objects.endpoints.wanted[i] = wanted
 	}
 	for _, o := range before {
 		if o.pass != s.objects.pass && o.want != nil {
@@ -574,11 +590,15 @@ func (s *syncer) objectsWritten(b *batch) {
 		}
 		for _, o := range sortedObjects(maps.Keys(s.objects.needers[op.key])) {
 			switch {
+			case op.isNewLink() && b.isDone(i):
+				o.clear(isWaiting) // nothing is on it yet
+				s.voidLookUp(o)
 			case op.want != nil:
 				s.doubt(o)
 			case b.isDone(i) && op.key.TakesAlong(o.key) && o.actual != 0:
 				s.drop(o)
 			}
+			s.settle(o.entry) // it may have waited for this alone
 		}
 	}
 	s.losePaths(lost)
@@ -635,6 +655,11 @@ type objectOp struct {
 	key    route.ObjectKey
 	want   route.Object // nil: to be deleted
 	before record       // what is there
+}
+
+// isNewLink reports whether o makes an interface where there was none of ours.
+func (o objectOp) isNewLink() bool {
+	return o.key.Kind == route.MadeLink && o.want != nil && o.before.digest == 0 && !o.before.unsure
 }
 
 func (o objectOp) carryOut(ctx context.Context, d Dataplane) error {

@@ -2,6 +2,7 @@ package fib
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"vpp-route-agent/internal/route"
 )
@@ -25,6 +26,11 @@ func (s *pathSet) add(c *candidate) {
 		s.first.prevInSet = c
 	}
 	s.first = c
+}
+
+// namesInterfaces reports whether the source of a path has named its interface.
+func (s *pathSet) namesInterfaces() bool {
+	return slices.ContainsFunc(s.paths, func(p route.Path) bool { return p.Interface != "" })
 }
 
 func (s *pathSet) remove(c *candidate) {

@@ -26,13 +26,13 @@ func (f Facts) poolOf(k route.Key, o route.Origin) (pool route.Pool) {
 
 // leave makes of a path, resolved as a plain one, what leaves by a pool. The tunnel needs the way
 // to the node that the plain path is.
-func (v *view) leave(p resolved, pool route.Pool) resolved {
+func (v *view) leave(p resolved, pool *route.Pool) resolved {
 	if pool.Encap == route.Plain || p.reason != (Reason{}) || p.waiting {
 		return p
 	}
-	l := v.facts.Encapsulation.Leaves(&pool, p.NextHop)
+	l := v.facts.Encapsulation.Leaves(pool, p.NextHop)
 	if l.Refused {
-		p.reason = Reason{what: cannotLeave, address: p.NextHop, name: l.Reason}
+		p.reason = Reason{what: cannotLeave, address: p.NextHop, name: l.Reason()}
 	}
 	if l.Refused || l.Encap == route.Plain {
 		return p
@@ -94,20 +94,33 @@ func (s *selection) poolsChanged() {
 
 // nodesChanged has those path sets resolved again that name a node that came, went or changed.
 func nodesChanged[V comparable](s *selection, before, after map[netip.Addr]V) {
-	for _, m := range [...][2]map[netip.Addr]V{{before, after}, {after, before}} {
-		for a, n := range m[0] {
-			if other, there := m[1][a]; there && other == n {
-				continue
+	changed := func(a netip.Addr) {
+		hop := s.hops.byKey[NextHop{Address: a}]
+		if hop == nil {
+			return
+		}
+		for set := range hop.sets {
+			if set.pool.Encap != route.Plain {
+				s.staleSets = append(s.staleSets, set)
 			}
-			hop := s.hops.byKey[NextHop{Address: a}]
-			if hop == nil {
-				continue
-			}
-			for set := range hop.sets {
-				if set.pool.Encap != route.Plain {
-					s.staleSets = append(s.staleSets, set)
-				}
-			}
+		}
+	}
+	left := len(before)
+	for a, n := range after {
+		was, there := before[a]
+		if there {
+			left--
+		}
+		if !there || was != n {
+			changed(a)
+		}
+	}
+	if left == 0 {
+		return
+	}
+	for a := range before {
+		if _, there := after[a]; !there {
+			changed(a)
 		}
 	}
 }

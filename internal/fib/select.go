@@ -80,7 +80,8 @@ func Select(k route.Key, candidates []Candidate, f Facts) (route.Route, Reason) 
 	for i, c := range candidates {
 		options[i] = option{Candidate: c}
 		if c.Kind == route.Via {
-			options[i].viable = v.viable(c.Paths, c.Origin.IsStatic(), f.poolOf(k, c.Origin))
+			pool := f.poolOf(k, c.Origin)
+			options[i].viable = v.viable(c.Paths, c.Origin.IsStatic(), &pool)
 		}
 	}
 	c := v.choose(k, options)
@@ -265,15 +266,24 @@ func (p resolved) leadsOver(interfaces map[string]bool) bool {
 		slices.ContainsFunc(p.attached, func(q route.Path) bool { return interfaces[q.Interface] })
 }
 
-func (v *view) viable(paths []route.Path, static bool, pool route.Pool) *viable {
-	out := &viable{paths: make([]resolved, len(paths))}
-	for i, p := range paths {
-		out.paths[i] = v.leave(v.resolve(p, static), pool)
-		out.waiting = out.waiting || out.paths[i].waiting
+func (v *view) viable(paths []route.Path, static bool, pool *route.Pool) *viable {
+	return viableOf(v.resolveAll(make([]resolved, 0, len(paths)), paths, static, pool))
+}
+
+// resolveAll appends how paths resolve.
+func (v *view) resolveAll(to []resolved, paths []route.Path, static bool,
+	pool *route.Pool) []resolved {
+	for _, p := range paths {
+		to = append(to, v.leave(v.resolve(p, static), pool))
 	}
-	out.all = usable(out.paths)
+	return to
+}
+
+func viableOf(paths []resolved) *viable {
+	out := &viable{paths: paths, all: usable(paths)}
+	out.waiting = slices.ContainsFunc(paths, func(p resolved) bool { return p.waiting })
 	out.nearest = out.all
-	if near, fewer := nearest(out.paths); fewer {
+	if near, fewer := nearest(paths); fewer {
 		out.nearest = usable(near)
 	}
 	return out
@@ -285,7 +295,7 @@ func (v *view) viable(paths []route.Path, static bool, pool route.Pool) *viable 
 // bgp_rte_mergable).
 func nearest(paths []resolved) (near []resolved, fewer bool) {
 	connected := func(p resolved) bool { return p.reason == (Reason{}) && p.isNear() }
-	if !slices.ContainsFunc(paths, connected) {
+	if len(paths) < 2 || !slices.ContainsFunc(paths, connected) {
 		return paths, false
 	}
 	near = slices.Clone(paths)

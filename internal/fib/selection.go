@@ -36,7 +36,8 @@ type selection struct {
 
 	staleHops []*nextHop
 	staleSets []*pathSet
-	options   []option // scratch
+	options   []option   // scratch
+	resolved  []resolved // scratch
 }
 
 func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]uint8) *selection {
@@ -207,11 +208,11 @@ func (s *selection) refresh() {
 	}
 	s.staleHops = s.staleHops[:0]
 	for _, set := range s.staleSets {
-		v := s.view.viable(set.paths, set.static, set.pool)
-		if set.seen != nil && slices.EqualFunc(set.seen.paths, v.paths, resolved.equal) {
+		s.resolved = s.view.resolveAll(s.resolved[:0], set.paths, set.static, &set.pool)
+		if set.seen != nil && slices.EqualFunc(set.seen.paths, s.resolved, resolved.equal) {
 			continue
 		}
-		set.seen = v
+		set.seen = viableOf(slices.Clone(s.resolved))
 		for c := set.first; c != nil; c = c.nextInSet {
 			s.markDirty(c.entry)
 		}
@@ -324,8 +325,17 @@ func differing(a, b []netip.Prefix) (single []netip.Prefix, ranges bool) {
 
 // setFacts takes facts with an identity.
 func (s *selection) setFacts(f route.Facts) {
-	s.rebuildView(f)
-	s.refreshAll()
+	before := s.view
+	if s.rebuildView(f); before == nil || !s.view.reachesAs(before) {
+		s.refreshAll()
+		return
+	}
+	for _, set := range s.sets.byID {
+		if set.pool.Encap != route.Plain || set.namesInterfaces() {
+			s.staleSets = append(s.staleSets, set)
+		}
+	}
+	s.refresh()
 }
 
 // answer takes the data plane's answer about a next hop.
@@ -351,7 +361,8 @@ func (s *selection) protect(own, peers []netip.Addr) {
 	s.own, s.peers = own, peers
 	s.hops.mark(slices.Concat(own, peers), func(hop *nextHop) *bool { return &hop.protected })
 	if s.view != nil {
-		s.setFacts(s.view.facts.Facts)
+		s.rebuildView(s.view.facts.Facts)
+		s.refreshAll()
 	}
 }
 

@@ -43,7 +43,7 @@ func (e *Engine) Settled(limit int) Settled {
 func (e *Engine) Progress(revision uint64) (settled, busy bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	busy = len(e.table.dirty) > 0 || e.sync.present && e.sync.queued() > 0
+	busy = e.sync.isChoosing() || e.sync.present && e.sync.queued() > 0
 	if e.wanted.revision < revision {
 		return false, busy
 	}

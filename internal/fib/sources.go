@@ -19,6 +19,7 @@ type sources struct {
 	*table
 	selection *selection
 	routes    map[route.Origin][]route.Route // by key, without what is held
+	changes   []listChange                   // that are not carried out yet
 	holds     map[route.Origin]*hold
 	share     float64 // Tuning.GuardShare
 	minimum   int     // Tuning.GuardMinimum
@@ -48,41 +49,69 @@ type GuardHold struct {
 	Releases time.Time // if the list stays as it is
 }
 
-// set replaces all that origin wants. What is no longer wanted is kept for a while if listed, when
-// it is suspiciously much.
-func (s *sources) set(origin route.Origin, routes []route.Route, listed bool, revision uint64) {
+// listChange is a list that takes the place of another one.
+type listChange struct {
+	origin        route.Origin
+	before, after []route.Route // that were not compared yet, sorted
+	gone          []route.Key   // that after lacks
+	all           int           // routes before
+	listed        bool
+}
+
+// begin has take replace all that origin wants. What is no longer wanted is kept for a while if
+// listed, when it is suspiciously much.
+func (s *sources) begin(origin route.Origin, routes []route.Route, listed bool) {
 	if !slices.IsSortedFunc(routes, compareRoutes) {
 		routes = slices.SortedFunc(slices.Values(routes), compareRoutes)
 	}
-	all := len(s.routes[origin])
-	gone := s.replace(origin, routes, revision)
+	before := s.routes[origin]
+	s.routes[origin] = routes
+	s.changes = append(s.changes, listChange{origin: origin, before: before, after: routes,
+		all: len(before), listed: listed})
+}
+
+// take carries out up to n changes of what has begun, and reports whether that was all.
+func (s *sources) take(n int, revision uint64) (done bool) {
+	for len(s.changes) > 0 {
+		c := &s.changes[0]
+		if n = s.replace(c, n, revision); n == 0 {
+			return false
+		}
+		s.end(c, revision)
+		s.changes = s.changes[1:]
+	}
+	return true
+}
+
+// end decides about what a new list lacks.
+func (s *sources) end(c *listChange, revision uint64) {
 	var held map[route.Key]struct{}
-	if h := s.holds[origin]; h != nil {
+	if h := s.holds[c.origin]; h != nil {
 		held = h.keys
-		all += len(held)
 	}
 	var left []route.Key // held, and lacking still
 	for k := range held {
-		if _, ok := slices.BinarySearchFunc(routes, route.Route{Key: k}, compareRoutes); !ok {
+		_, there := slices.BinarySearchFunc(s.routes[c.origin], route.Route{Key: k}, compareRoutes)
+		if !there {
 			left = append(left, k)
 		}
 	}
-	lacking := slices.Concat(gone, left)
+	lacking := slices.Concat(c.gone, left)
 	keep := setOf(left) // events hold no more
-	if listed {
+	if c.listed {
 		// A list decides anew about all of them, unless it lacks just what is held already.
 		keep = setOf(lacking)
-		if !maps.Equal(keep, held) && !s.suspicious(len(keep), all) {
+		if !maps.Equal(keep, held) && !s.suspicious(len(keep), c.all+len(held)) {
 			keep = nil
 		}
 	}
 	for _, k := range lacking {
 		if _, ok := keep[k]; !ok {
-			s.change(origin, route.Route{Key: k}, revision)
+			s.change(c.origin, route.Route{Key: k}, revision)
 		}
 	}
-	s.hold(origin, keep, revision)
-	s.setCoverable(origin)
+	s.hold(c.origin, keep, revision)
+	s.setCoverable(c.origin)
 }
 
 func compareRoutes(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) }
@@ -95,29 +124,29 @@ func setOf(keys []route.Key) map[route.Key]struct{} {
 	return set
 }
 
-// replace changes what differs between two sorted lists, and returns the keys that the new one
-// lacks.
-func (s *sources) replace(origin route.Origin, after []route.Route,
-	revision uint64) (gone []route.Key) {
-	before := s.routes[origin]
-	s.routes[origin] = after
-	for len(before) > 0 || len(after) > 0 {
+// replace changes up to n routes that differ between the two lists of c, and returns how many are
+// left of n: 0 means that there may be more.
+func (s *sources) replace(c *listChange, n int, revision uint64) (left int) {
+	for n > 0 && (len(c.before) > 0 || len(c.after) > 0) {
 		switch {
-		case len(after) == 0, len(before) > 0 && compareRoutes(before[0], after[0]) < 0:
-			gone = append(gone, before[0].Key)
-			before = before[1:]
+		case len(c.after) == 0, len(c.before) > 0 && compareRoutes(c.before[0], c.after[0]) < 0:
+			c.gone = append(c.gone, c.before[0].Key)
+			c.before = c.before[1:]
 			continue
-		case len(before) == 0 || compareRoutes(before[0], after[0]) > 0:
-			s.change(origin, after[0], revision)
+		case len(c.before) == 0 || compareRoutes(c.before[0], c.after[0]) > 0:
+			s.change(c.origin, c.after[0], revision)
+			n--
 		default:
-			if b, a := before[0], after[0]; b.Kind != a.Kind || !slices.Equal(b.Paths, a.Paths) {
-				s.change(origin, a, revision)
+			b, a := c.before[0], c.after[0]
+			if b.Kind != a.Kind || !slices.Equal(b.Paths, a.Paths) {
+				s.change(c.origin, a, revision)
+				n--
 			}
-			before = before[1:]
+			c.before = c.before[1:]
 		}
-		after = after[1:]
+		c.after = c.after[1:]
 	}
-	return gone
+	return n
 }
 
 // suspicious reports whether losing gone of all routes at once is rather a broken list than the

@@ -211,3 +211,56 @@ func TestKindOfARouteChanges(t *testing.T) {
 		}
 	})
 }
+
+// What is set at once is taken in part by part. Nothing is deleted before all of it is.
+func TestNothingIsDeletedWhileMoreIsTakenIn(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		moved, lost := "20.9.0.0/24", "20.250.0.0/24"
+		many := map[string]string{}
+		for i := range 20 * wantedChunk {
+			many[fmt.Sprintf("20.%d.%d.0/24", i>>8, i&255)] = "10.0.0.2"
+		}
+		r.set(func(w *Wanted) {
+			w.Sources[route.Etcd].Routes = etcdRoutes(map[string]string{
+				moved: "10.0.0.2", lost: "10.0.0.2"})
+			w.Sources[route.Uplink].Objects = []route.Object{on("eth0", "192.168.4.7/24")}
+		})
+		r.idle()
+		r.dp.printOps()
+		many[moved] = "10.0.0.3"
+		gains := etcdRoutes(many)
+		routesGone := -1 // when the address went
+		r.dp.state(func() {
+			r.dp.deleting = func(route.ObjectKey) { routesGone = len(r.dp.ops) }
+		})
+		r.set(func(w *Wanted) {
+			w.Sources[route.Etcd].Routes, w.Sources[route.Overlay].Routes = nil, gains
+			w.Sources[route.Uplink].Objects = nil
+		})
+		r.idle()
+		ops := r.dp.printOps()
+		if all := len(gains) + 1; routesGone != all || len(ops) != all {
+			t.Errorf("the address went after %d operations of %d, of %d", routesGone, len(ops), all)
+		}
+		if last := ops[len(ops)-1]; last != "del "+lost {
+			t.Errorf("the last was %s", last)
+		}
+	})
+}
+
+// A prefix is not among those that it covers: a change is selected once.
+func TestAChangeIsSelectedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetRoutes(route.External, []route.Route{{Key: key("10.1.0.0/24"),
+			Paths: []route.Path{{Interface: "memif9"}}, Origin: route.External}})
+		synctest.Wait()
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "memif9", Index: 9, Up: true})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.setFacts(f)
+		if r.selection.selectDirty(1) {
+			t.Error("what was selected is dirty again")
+		}
+	})
+}

@@ -34,7 +34,9 @@ type syncer struct {
 
 	puts      queue[*entry]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
-	// to be deleted, once nothing is dirty: what is selected next may take their place
+	// taking: what was set last is taken in part by part, and nothing is deleted meanwhile.
+	taking bool
+	// to be deleted, once all is selected: what is selected next may take their place
 	leaving []*entry
 	deletes queue[deletion]
 	objects objects
@@ -292,6 +294,9 @@ func (s *syncer) allowSweep(source sourceID) {
 func (s *syncer) isHeld(e *entry) bool {
 	return e.is(isAdopted) && !s.complete[e.owner] && (!s.sweep || e.isObject())
 }
+
+// isChoosing reports whether more may be wanted soon than is now.
+func (s *syncer) isChoosing() bool { return s.taking || len(s.dirty) > 0 }
 
 // waiting is how many entries wait for their op to be cut.
 func (s *syncer) waiting() int {

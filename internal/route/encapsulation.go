@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 )
@@ -122,10 +123,54 @@ type Leaving struct {
 	Encap Encap
 	// From and To are the addresses of the outer header, of Encap but Plain alone.
 	From, To netip.Addr
-	// Reason says for people what decided.
-	Reason string
-	// Refused: packets can leave neither plain nor encapsulated. Reason says why.
+	// Refused: packets can leave neither plain nor encapsulated.
 	Refused bool
+
+	pool    *Pool // nil: none
+	nextHop netip.Addr
+	why     why
+	name    string // of the node or host, or what is wrong
+	network netip.Prefix
+}
+
+// why is what decided how packets leave.
+type why uint8
+
+const (
+	poolIsPlain why = iota
+	poolIsFelix
+	addressIsPublished
+	nextHopIsNear
+	poolWaits
+	isNoNode
+	nodeHasNoVTEP
+	nodeIsFar
+)
+
+// Reason says for people what decided.
+func (l Leaving) Reason() string {
+	if l.pool == nil {
+		return "it lies in no pool"
+	}
+	has := fmt.Sprintf("IPPool(%s) has %s", l.pool.Name, l.pool.mode())
+	switch l.why {
+	case poolIsPlain:
+		return fmt.Sprintf("IPPool(%s): %s", l.pool.Name,
+			cmp.Or(l.pool.Note, "it does not encapsulate"))
+	case poolIsFelix:
+		return l.pool.LeftToFelix()
+	case addressIsPublished:
+		return fmt.Sprintf("%s, but %s publishes %s as its address, which is not that of its Node",
+			has, l.name, l.nextHop)
+	case nextHopIsNear:
+		return fmt.Sprintf("%s: %s is in this node's network %s", has, l.nextHop, l.network)
+	case isNoNode:
+		return fmt.Sprintf("%s: next hop %s is not the address of a Node", has, l.nextHop)
+	case nodeIsFar:
+		return fmt.Sprintf("%s: %s is Node(%s)", has, l.nextHop, l.name)
+	default: // the pool or the node says it in its own words
+		return has + ": " + l.name
+	}
 }
 
 // Encapsulates reports whether any pool does.
@@ -161,45 +206,36 @@ func (e *Encapsulation) PoolOf(p netip.Prefix) (found *Pool) {
 // hop. With CrossSubnet the length of this node's own network decides, so that the two directions
 // between two nodes may differ. That is the rule of BIRD and Felix.
 func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
-	if pool == nil {
-		return Leaving{Reason: "it lies in no pool"}
-	}
-	if pool.Felix {
-		return Leaving{Refused: true, Reason: pool.LeftToFelix()}
-	}
-	if pool.Encap == Plain {
-		why := pool.Note
-		if why == "" {
-			why = "it does not encapsulate"
-		}
-		return Leaving{Reason: fmt.Sprintf("IPPool(%s): %s", pool.Name, why)}
-	}
-	refuse := func(why string) Leaving {
-		return Leaving{Refused: true, Reason: fmt.Sprintf("IPPool(%s) has %s: %s", pool.Name,
-			pool.mode(), why)}
+	l := Leaving{pool: pool, nextHop: nextHop}
+	switch {
+	case pool == nil:
+		return l
+	case pool.Felix:
+		l.why, l.Refused = poolIsFelix, true
+		return l
+	case pool.Encap == Plain:
+		return l // poolIsPlain
 	}
 	own := e.Own4
 	if pool.Prefix.Addr().Is6() {
 		own = e.Own6
 	}
-	near := own.IsValid() && own.Masked().Contains(nextHop)
+	l.network = own.Masked()
 	host, isPublished := e.Published[nextHop]
 	switch node, isNode := e.Nodes[nextHop]; {
 	case isPublished:
-		return Leaving{Reason: fmt.Sprintf("IPPool(%s) has %s, but %s publishes %s as its "+
-			"address, which is not that of its Node", pool.Name, pool.mode(), host, nextHop)}
-	case pool.CrossSubnet && near:
-		return Leaving{Reason: fmt.Sprintf("IPPool(%s) has %s: %s is in this node's network %s",
-			pool.Name, pool.mode(), nextHop, own.Masked())}
+		l.why, l.name = addressIsPublished, host
+	case pool.CrossSubnet && own.IsValid() && l.network.Contains(nextHop):
+		l.why = nextHopIsNear
 	case pool.Waits != "":
-		return refuse(pool.Waits)
+		l.why, l.name, l.Refused = poolWaits, pool.Waits, true
 	case !isNode:
-		return refuse(fmt.Sprintf("next hop %s is not the address of a Node", nextHop))
+		l.why, l.Refused = isNoNode, true
 	case pool.Encap == VXLAN && node.NoVTEP != "":
-		return refuse(node.NoVTEP)
+		l.why, l.name, l.Refused = nodeHasNoVTEP, node.NoVTEP, true
 	default:
-		return Leaving{Encap: pool.Encap, From: own.Addr(), To: nextHop,
-			Reason: fmt.Sprintf("IPPool(%s) has %s: %s is Node(%s)", pool.Name, pool.mode(),
-				nextHop, node.Name)}
+		l.why, l.name = nodeIsFar, node.Name
+		l.Encap, l.From, l.To = pool.Encap, own.Addr(), nextHop
 	}
+	return l
 }

@@ -47,7 +47,8 @@ func (e Endpoint) Digest() uint64 {
 	return digestOf(fmt.Sprint(e.VXLAN))
 }
 
-func (e Endpoint) Needs() []ObjectKey { return []ObjectKey{LinkKey(e.Interface)} }
+// Needs: an interface that comes up brings all of its endpoints up with it, in one long step.
+func (e Endpoint) Needs() []ObjectKey { return linkUp(e.Interface) }
 
 // FoundEndpoint is one that is there, with our mark.
 type FoundEndpoint struct {
