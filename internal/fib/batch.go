@@ -123,7 +123,7 @@ func (b *batch) isVoid() bool {
 func (s *syncer) nextSize() int { return max(batchSize, min(longBatch, s.waiting()/4)) }
 
 // cut takes the next batch off the queues, nil when there is nothing to do. Behind one that is in
-// flight only a full batch is cut, since a small one would grow meanwhile; and none that has the
+// flight none shorter than shortBatch is cut, since it would grow meanwhile; and none that has the
 // journal written anew (rewrite, or s.rewrite, which is reason enough for a batch without ops),
 // since that needs all earlier results. What is stale waits until all is selected, and goes alone.
 func (s *syncer) cut(rewrite bool) *batch {
