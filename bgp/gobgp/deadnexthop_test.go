@@ -3,6 +3,7 @@ package gobgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"vpp-route-agent/bgp"
@@ -14,9 +15,14 @@ func (n *node) reject(hops ...string) {
 	for _, h := range hops {
 		all = append(all, addr(h))
 	}
-	if err := n.RejectNextHops(n.t.Context(), all); err != nil {
+	if err := n.SetUsable(n.t.Context(), usableBut(all...)); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// usableBut says that all next hops but some can be used.
+func usableBut(dead ...netip.Addr) func(netip.Prefix, netip.Addr) bool {
+	return func(_ netip.Prefix, hop netip.Addr) bool { return !slices.Contains(dead, hop) }
 }
 
 // Paths whose next hop dies leave the best-path sets, and come back with it, also those that came
@@ -92,4 +98,29 @@ func TestDeadNextHopOfAPeerThatComesBack(t *testing.T) {
 	c.wantHops("10.1.0.0/26")
 	c.reject()
 	c.wantHops("10.1.0.0/26", "192.0.2.1")
+}
+
+// A next hop that cannot be used for one prefix can be for another, and a second path takes over.
+func TestNextHopOfOnePrefixIsDead(t *testing.T) {
+	l := newLab(t)
+	a, b, c := l.node(64512), l.node(64512), l.node(64512)
+	for i, n := range []*node{a, b} {
+		connect(n, c)
+		for _, p := range []string{"10.1.0.0/26", "10.2.0.0/26"} {
+			n.announce(p, fmt.Sprintf("192.0.2.%d", i+1), func(x *bgp.Announcement) {
+				x.LocalPref = uint32(300 - i)
+			})
+		}
+	}
+	set(t, a, b, c)
+	c.wantHops("10.1.0.0/26", "192.0.2.1")
+	c.wantHops("10.2.0.0/26", "192.0.2.1")
+	err := c.SetUsable(t.Context(), func(p netip.Prefix, hop netip.Addr) bool {
+		return p != netip.MustParsePrefix("10.1.0.0/26") || hop != addr("192.0.2.1")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wantHops("10.1.0.0/26", "192.0.2.2")
+	c.wantHops("10.2.0.0/26", "192.0.2.1")
 }

@@ -65,7 +65,7 @@ func TestRejectedNextHopLetsTheSecondThrough(t *testing.T) {
 	c.wantHops("10.1.0.0/26", "192.0.2.1")
 	reject := func(addrs ...netip.Addr) {
 		t.Helper()
-		if err := c.RejectNextHops(t.Context(), addrs); err != nil {
+		if err := c.SetUsable(t.Context(), usableBut(addrs...)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -71,7 +71,7 @@ func TestLoopedRouteReplacesTheEarlierOne(t *testing.T) {
 	})
 
 	// Policies that are applied anew (soft reset in) do not bring it back; the peer itself does.
-	if err := n.RejectNextHops(t.Context(), []netip.Addr{addr("192.0.2.77")}); err != nil {
+	if err := n.SetUsable(t.Context(), usableBut(addr("192.0.2.77"))); err != nil {
 		t.Fatal(err)
 	}
 	n.inOrder(a, 65001)

@@ -69,7 +69,7 @@ type Config struct {
 }
 
 // Speaker is one embedded BGP speaker. Its methods may be called from any goroutine, also before
-// Run, for which Set, Stop and RejectNextHops then wait.
+// Run, for which Set, Stop and SetUsable then wait.
 type Speaker struct {
 	cfg      Config
 	log      *slog.Logger
@@ -261,19 +261,14 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 	})
 }
 
-// RejectNextHops takes these next hops out of GoBGP's choice of best paths, so that a dead best
-// path does not hide a live second one. The list replaces the one before and survives Set;
-// announcements are not concerned.
-func (s *Speaker) RejectNextHops(ctx context.Context, dead []netip.Addr) error {
-	set := make(map[netip.Addr]struct{}, len(dead))
-	for _, a := range dead {
-		set[a] = struct{}{}
-	}
+// SetUsable takes paths whose next hop cannot be used for their prefix out of GoBGP's choice of
+// best paths, so that a dead best path does not hide a live second one. usable takes the place of
+// the one before and survives Set; announcements are not concerned. It is asked here about all
+// paths there are, and later, from GoBGP's goroutines, about each that comes.
+func (s *Speaker) SetUsable(ctx context.Context,
+	usable func(netip.Prefix, netip.Addr) bool) error {
 	return s.ask(ctx, func(context.Context) error {
-		s.applied.server.SetUsable(func(_ netip.Prefix, hop netip.Addr) bool {
-			_, is := set[hop]
-			return !is
-		})
+		s.applied.server.SetUsable(usable)
 		return nil
 	})
 }

@@ -204,7 +204,8 @@ func (c *crowd) step(rt *rapid.T, prefixes []netip.Prefix) {
 		} else {
 			c.dead[hop] = true
 		}
-		if err := c.n.RejectNextHops(c.t.Context(), slices.Collect(maps.Keys(c.dead))); err != nil {
+		if err := c.n.SetUsable(c.t.Context(),
+			usableBut(slices.Collect(maps.Keys(c.dead))...)); err != nil {
 			rt.Fatal(err)
 		}
 	case f == nil:

@@ -222,7 +222,7 @@ func TestWithoutCountsCopiesThatCanBeUsed(t *testing.T) {
 	changed := reflector.Change{Prefixes: 1, Changed: 1, FewestCopies: 1,
 		Examples: []string{"10.1.0.0/26 by 192.0.2.7, now by 192.0.2.1 192.0.2.7"}}
 	wants("another next hop", changed, 0, 1)
-	if err := n.RejectNextHops(t.Context(), []netip.Addr{addr("192.0.2.7")}); err != nil {
+	if err := n.SetUsable(t.Context(), usableBut(addr("192.0.2.7"))); err != nil {
 		t.Fatal(err)
 	}
 	wants("a next hop that cannot be used",

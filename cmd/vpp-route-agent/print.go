@@ -53,6 +53,10 @@ func printStatus(w io.Writer, s agent.Status) error {
 	writeLinuxLine(b, s.Linux)
 	writeDatastoreLine(b, s.Datastore)
 	writeSome(b, "unusable next hops", s.FIB.UnusableNextHops, func(h agent.NextHopStatus) string {
+		if h.Pool != nil {
+			return fmt.Sprintf("- routes in %s via %s are left out: %s", h.Pool, h.Address,
+				h.Reason)
+		}
 		return fmt.Sprintf("- routes via %s are left out: %s", h.Address, h.Reason)
 	})
 	writeSome(b, "prefixes not announced", s.BGP.Withheld, func(wh agent.WithheldStatus) string {

@@ -124,9 +124,10 @@ type Agent struct {
 	modes          modes
 	convergence    convergence
 	handOver       handOver
-	rejected       []netip.Addr // next hops that the speaker rejects
-	setAt          time.Time    // when the speaker was last handed a plan
-	received       time.Time    // Received of snapshots whose routes the FIB has not been handed
+	usable         usableHops
+	usableStale    bool      // the speaker must ask usable again about all it has
+	setAt          time.Time // when the speaker was last handed a plan
+	received       time.Time // Received of snapshots whose routes the FIB has not been handed
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set

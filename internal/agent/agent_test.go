@@ -53,6 +53,22 @@ type speaker struct {
 	delay  time.Duration // until Set takes what it is handed
 	sets   int
 	hops   []netip.Addr // see NextHops
+
+	usable func(netip.Prefix, netip.Addr) bool // as last set; nil: never
+	asked  int                                 // how often it was set
+}
+
+// allows asks what BGP asks about a path.
+func (s *speaker) allows(p, hop string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usable == nil || s.usable(pfx(p), addr(hop))
+}
+
+func (s *speaker) timesAsked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
 }
 
 func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
@@ -120,8 +136,10 @@ func (s *speaker) handed() int {
 	return s.sets
 }
 
-func (s *speaker) RejectNextHops(_ context.Context, dead []netip.Addr) error {
-	s.history.add("reject %v", dead)
+func (s *speaker) SetUsable(_ context.Context, usable func(netip.Prefix, netip.Addr) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usable, s.asked = usable, s.asked+1
 	return nil
 }
 
@@ -673,8 +691,12 @@ func TestUnusableNextHopIsRejected(t *testing.T) {
 		got := n.take()
 		slices.Sort(got)
 		if want := []string{"put 10.1.6.0/26 via 192.168.4.3 eth0", "put 10.1.8.0/26 via " +
-			"203.0.113.1", "reject [198.51.100.1]"}; !slices.Equal(got, want) {
+			"203.0.113.1"}; !slices.Equal(got, want) {
 			t.Fatalf("happened %q, want %q", got, want)
+		}
+		if n.speaker.allows("10.1.7.0/26", "198.51.100.1") ||
+			!n.speaker.allows("10.1.8.0/26", "203.0.113.1") || n.speaker.timesAsked() != 1 {
+			t.Errorf("usable, or asked %d times", n.speaker.timesAsked())
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -14,8 +13,9 @@ import (
 // Speaker is the BGP side; bgp/gobgp provides it.
 type Speaker interface {
 	Set(ctx context.Context, p bgp.Plan) error
-	// RejectNextHops ignores paths with these next hops, so that a second path takes over.
-	RejectNextHops(ctx context.Context, unusable []netip.Addr) error
+	// SetUsable ignores paths with next hops that cannot be used for their prefix, so that a second
+	// path takes over. usable is asked about what there is, and then about each path that comes.
+	SetUsable(ctx context.Context, usable func(netip.Prefix, netip.Addr) bool) error
 	// NextHops are those of the Adj-RIB-In of peers whose import filters ask for interfaces.
 	NextHops() []netip.Addr
 	Peers() []bgp.PeerState
@@ -31,16 +31,18 @@ type Speaker interface {
 // noSpeaker is the speaker of a node without BGP.
 type noSpeaker struct{}
 
-func (noSpeaker) Set(context.Context, bgp.Plan) error                { return nil }
-func (noSpeaker) RejectNextHops(context.Context, []netip.Addr) error { return nil }
-func (noSpeaker) NextHops() []netip.Addr                             { return nil }
-func (noSpeaker) Peers() []bgp.PeerState                             { return nil }
-func (noSpeaker) Counters() bgp.Counters                             { return bgp.Counters{} }
-func (noSpeaker) Announced() []bgp.Announcement                      { return nil }
-func (noSpeaker) Changed() <-chan struct{}                           { return nil }
+func (noSpeaker) Set(context.Context, bgp.Plan) error { return nil }
+func (noSpeaker) NextHops() []netip.Addr              { return nil }
+func (noSpeaker) Peers() []bgp.PeerState              { return nil }
+func (noSpeaker) Counters() bgp.Counters              { return bgp.Counters{} }
+func (noSpeaker) Announced() []bgp.Announcement       { return nil }
+func (noSpeaker) Changed() <-chan struct{}            { return nil }
 func (noSpeaker) Without(context.Context, reflector.Keeps) (
 	ipv4, ipv6 reflector.Change, err error) {
 	return ipv4, ipv6, nil
+}
+func (noSpeaker) SetUsable(context.Context, func(netip.Prefix, netip.Addr) bool) error {
+	return nil
 }
 func (noSpeaker) Stop(context.Context) error { return nil }
 
@@ -83,26 +85,4 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 func (a *Agent) speaksTo(peers []bgp.Peer) bool {
 	any := func(bgp.PeerState) bool { return true }
 	return len(missingPeers(peers, a.cfg.Speaker.Peers(), any)) == 0
-}
-
-// rejectNextHops informs the speaker which next hops the data plane cannot use. GoBGP tracks none:
-// a best path with a dead next hop would hide a usable path.
-func (a *Agent) rejectNextHops(ctx context.Context) {
-	if a.cfg.FIB == nil || a.sessions.configured.IsZero() {
-		return
-	}
-	var unusable []netip.Addr
-	for _, hop := range a.cfg.FIB.UnusableNextHops() {
-		unusable = append(unusable, hop.Address)
-	}
-	if slices.Equal(unusable, a.rejected) {
-		return
-	}
-	if err := a.cfg.Speaker.RejectNextHops(ctx, unusable); err != nil {
-		a.cfg.Log.Error("the speaker does not reject unusable next hops; "+
-			"it is tried again each second", "err", err)
-		return
-	}
-	a.cfg.Log.Info("next hops that cannot be used", "next_hops", unusable)
-	a.rejected = unusable
 }

@@ -228,6 +228,8 @@ type GuardStatus struct {
 type NextHopStatus struct {
 	Address netip.Addr `json:"address"`
 	Reason  string     `json:"reason"`
+	// Pool has the prefixes for which it cannot be used; absent: for none.
+	Pool *netip.Prefix `json:"pool,omitempty"`
 }
 
 // DatastoreStatus is the connection to Calico's data.
@@ -291,6 +293,7 @@ func (a *Agent) Status() Status {
 	}
 	if a.cfg.FIB != nil {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)
+		s.FIB.UnusableNextHops = append(s.FIB.UnusableNextHops, a.usable.list()...)
 		if at := a.dataplaneStats().LastContact; !at.IsZero() {
 			s.FIB.LastContact = &at
 		}
@@ -419,7 +422,7 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 	}
 	for _, hop := range e.UnusableNextHops() {
 		s.UnusableNextHops = append(s.UnusableNextHops,
-			NextHopStatus{hop.Address, hop.Reason.String()})
+			NextHopStatus{Address: hop.Address, Reason: hop.Reason.String()})
 	}
 	for _, e := range settled.Open {
 		s.Unsettled = append(s.Unsettled, routeStatus(e))

@@ -582,6 +582,29 @@ func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	return e.hops.unusable()
 }
 
+// RefusedEndpoints are the nodes to which the data plane has refused an IPIP tunnel for a second or
+// more, and why.
+func (e *Engine) RefusedEndpoints() map[netip.Addr]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var refused map[netip.Addr]string
+	for entry, f := range e.sync.failures {
+		o := e.sync.objectOf(entry)
+		if o == nil || o.want == nil || time.Since(time.Unix(int64(o.since), 0)) < reportAfter {
+			continue
+		}
+		end, err := route.EndpointOf(o.key)
+		if err == nil && o.key.Kind == route.TunnelEndpoint &&
+			route.EncapBy(end.Interface) == route.IPIP {
+			if refused == nil {
+				refused = map[netip.Addr]string{}
+			}
+			refused[end.Outer] = f.err.Error()
+		}
+	}
+	return refused
+}
+
 // RefusedVia returns how many routes go by a next hop in the default table, and what the data
 // plane said of one of them, if it refuses all of them; else 0 and nil.
 func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {

@@ -178,8 +178,19 @@ func TestARouteWaitsForItsTunnel(t *testing.T) {
 		if s := r.state("10.1.0.0/26"); s.State != Pending {
 			t.Errorf("%s", s.State)
 		}
+		if refused := r.RefusedEndpoints(); len(refused) != 0 {
+			t.Errorf("refused at once: %v", refused)
+		}
+		time.Sleep(10 * time.Second)
+		if refused := r.RefusedEndpoints(); refused[addr("192.0.2.2")] != errGone.Error() ||
+			len(refused) != 1 {
+			t.Errorf("refused for long: %v", refused)
+		}
 		r.dp.heal()
 		time.Sleep(time.Minute)
+		if refused := r.RefusedEndpoints(); len(refused) != 0 {
+			t.Errorf("not refused: %v", refused)
+		}
 		check(t, "it is there", r.dp.printOps(), "put 10.1.0.0/26 via fe80::5efe:c000:202 tunl0")
 	})
 }
