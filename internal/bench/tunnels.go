@@ -30,10 +30,13 @@ import (
 )
 
 // tunnels has an agent take the snapshot of a cluster whose pool has IPIP, until the last tunnel
-// and route are acknowledged, in turn with a raw writer that changes the same. Then nodes join, one
-// at a time.
+// and route are acknowledged, in turn with a raw writer that changes the same. Then it rests. Then
+// nodes join, one at a time.
 func tunnels(l *lab) error {
 	if err := l.fillTunnels(); err != nil {
+		return err
+	}
+	if err := l.restWithTunnels(); err != nil {
 		return err
 	}
 	return l.joinTunnels()
@@ -78,6 +81,40 @@ func (l *lab) fillTunnels() error {
 		b.quiet(p.limit(atMost(1.3))), fmt.Sprintf("%d tunnels and routes on %s, %d rounds",
 			tunnelNodes, p.name, len(byRaw)))
 	return nil
+}
+
+// restWithTunnels has an agent do nothing, without tunnels and with them.
+func (l *lab) restWithTunnels() error {
+	b := l.b
+	full := tunnelCluster(tunnelNodes)
+	t, err := l.tunnelAgent(l.plane.socket, "journal-rest")
+	if err != nil {
+		return err
+	}
+	defer t.stop()
+	if _, err := t.take(b.ctx, tunnelCluster(0)); err != nil {
+		return err
+	}
+	span := time.Duration(b.pick(30, 5)) * time.Second
+	heapBefore, idleBefore := heapInUse(), idleCPU(span)
+	if _, err := t.take(b.ctx, full); err != nil {
+		return err
+	}
+	heap, idle := heapInUse(), idleCPU(span)
+	b.single("tunnels: heap of the agent", "KiB/tunnel",
+		(float64(heap)-float64(heapBefore))/tunnelNodes/1024, b.quiet(atMost(16)),
+		fmt.Sprintf("with its route; %d on %s", tunnelNodes, l.plane.name))
+	b.single("tunnels: idle, more than without them", "% of a CPU", 100*(idle-idleBefore),
+		b.quiet(atMost(1)), fmt.Sprintf("over %s; without them %.2f %%", span, 100*idleBefore))
+	_, err = t.take(b.ctx, tunnelCluster(0))
+	return err
+}
+
+// idleCPU is which share of a processor this process uses for so long.
+func idleCPU(span time.Duration) float64 {
+	used := ownCPUSeconds()
+	time.Sleep(span)
+	return (ownCPUSeconds() - used) / span.Seconds()
 }
 
 func (l *lab) joinTunnels() error {
