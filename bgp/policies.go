@@ -257,28 +257,27 @@ func (p Policies) Common(r Route) Verdict {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return reject("inside pool %s, which has disableBGPExport", pool)
 	}
-	accept := func(format string, args ...any) Verdict {
-		return Verdict{
-			Accept: true, Reason: fmt.Sprintf(format, args...), Operations: p.advertised(r.Prefix),
-		}
+	accept := func(reason string) Verdict {
+		return Verdict{Accept: true, Reason: reason, Operations: p.advertised(r.Prefix)}
 	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
 		return accept("own block")
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
 		if r.Prefix.IsSingleIP() && p.Elevates(r) {
-			return accept("elevated (a live migration) inside own block %s", block)
+			return accept("elevated (a live migration) inside own block " + block.String())
 		}
 		return reject("inside own block %s, which is announced as a whole", block)
 	}
 	if services, found := route.Covering(p.Services, r.Prefix); found {
-		return accept("inside service addresses %s", services)
+		return accept("inside service addresses " + services.String())
 	}
 	if services, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
-		return accept("inside service addresses %s, which a reflector passes on", services)
+		return accept("inside service addresses " + services.String() +
+			", which a reflector passes on")
 	}
 	if pool, found := covering(p.ExportPools, r.Prefix); found {
-		return accept("inside pool %s", pool)
+		return accept("inside pool " + pool.String())
 	}
 	return reject("outside all pools")
 }

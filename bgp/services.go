@@ -114,10 +114,11 @@ func (r serviceRanges) notWhole() []netip.Prefix {
 }
 
 // single are the addresses that are announced for services, perhaps several times.
-func (r serviceRanges) single(s *calico.Snapshot) (all []netip.Prefix) {
+func (r serviceRanges) single(s *calico.Snapshot) []netip.Prefix {
+	all := make([]netip.Prefix, 0, len(s.Services))
 	for name, v := range s.Services {
 		if endpoints, sliced := s.Endpoints[name]; sliced && r.announces(v, endpoints) {
-			all = append(all, r.addresses(v)...)
+			all = r.addresses(all, v)
 		}
 	}
 	return all
@@ -137,9 +138,9 @@ func (r serviceRanges) announces(v calico.Service, e calico.Endpoints) bool {
 	return (v.IsLocal() || !r.aggregates) && v.Backed(e)
 }
 
-// addresses are all of a service that may be announced. Those of the cluster need not be inside a
-// range: there only has to be one.
-func (r serviceRanges) addresses(v calico.Service) (all []netip.Prefix) {
+// addresses appends all of a service that may be announced. Those of the cluster need not be inside
+// a range: there only has to be one.
+func (r serviceRanges) addresses(all []netip.Prefix, v calico.Service) []netip.Prefix {
 	add := func(addresses []netip.Addr, allowed func(netip.Addr) bool) {
 		for _, a := range addresses {
 			if allowed(a) {

@@ -52,7 +52,21 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 		return errors.Join(append(errs, fmt.Errorf("gobgp: announce: %w", err))...)
 	}
 	s.applied.announced = have
-	s.publish(func(v *view) { v.announced = have })
+	now := make([]bgp.Announcement, 0, len(have))
+	for _, a := range want { // sorted already, nearly always
+		if is, ok := have[a.Prefix]; ok {
+			now = append(now, is)
+		}
+	}
+	for prefix, a := range have {
+		if !keep[prefix] {
+			now = append(now, a)
+		}
+	}
+	slices.SortFunc(now, func(a, b bgp.Announcement) int {
+		return route.ComparePrefixes(a.Prefix, b.Prefix)
+	})
+	s.publish(func(v *view) { v.announced = now })
 	return errors.Join(errs...)
 }
 
@@ -129,12 +143,9 @@ func familyOf(a netip.Addr) *api.Family {
 	return ipv6Unicast
 }
 
-// Announced returns what is originated now, by prefix.
+// Announced returns what is originated now, by prefix. It is not to be changed.
 func (s *Speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()
-	m := s.view.announced
-	s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m), func(a, b bgp.Announcement) int {
-		return route.ComparePrefixes(a.Prefix, b.Prefix)
-	})
+	defer s.mu.Unlock()
+	return s.view.announced
 }

@@ -29,7 +29,7 @@ type policy struct {
 	asking   map[bgp.PeerID]bool
 	received *receivedHops
 
-	all     digest                    // of everything
+	all     digest                    // of everything but announced
 	changes map[string]*server.Change // by operations; equal ones are one pointer
 }
 
@@ -68,7 +68,7 @@ func policyOf(p bgp.Plan, received *receivedHops) *policy {
 // digests finds out who is treated alike. What all have in common is digested once.
 func (p *policy) digests() {
 	own := slices.SortedFunc(maps.Keys(p.own), netip.Addr.Compare)
-	p.all = digestOf(p.pass, own, p.announced, p.peers)
+	p.all = digestOf(p.pass, own, p.peers)
 	common := p.pass
 	common.Filters, common.Behind = nil, nil
 	global := digestOf(common, p.roles())
@@ -140,7 +140,9 @@ func (p *policy) sameImport(o *policy, peer bgp.PeerID) bool {
 	return p != nil && p.importing[peer] == o.importing[peer]
 }
 
-func (p *policy) equal(o *policy) bool { return p != nil && p.all == o.all }
+func (p *policy) equal(o *policy) bool {
+	return p != nil && p.all == o.all && maps.Equal(p.announced, o.announced)
+}
 
 // Import implements server.Policy.
 func (p *policy) Import(from netip.AddrPort, path server.Path) server.Decision {

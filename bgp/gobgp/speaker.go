@@ -107,7 +107,7 @@ type view struct {
 	server    *server.BgpServer // nil while BGP is stopped
 	peers     []bgp.Peer
 	problems  map[bgp.PeerID]string // why a peer is not configured
-	announced map[netip.Prefix]bgp.Announcement
+	announced []bgp.Announcement    // by prefix
 }
 
 type request struct {

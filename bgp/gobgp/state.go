@@ -20,8 +20,8 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	v := s.view
 	s.mu.Unlock()
 	announced := map[bool]int{}
-	for p := range v.announced {
-		announced[p.Addr().Is4()]++
+	for _, a := range v.announced {
+		announced[a.Prefix.Addr().Is4()]++
 	}
 	out := make([]bgp.PeerState, 0, len(v.peers))
 	for _, p := range v.peers {

@@ -55,6 +55,8 @@ var benchmarks = []struct {
 	{"question-large", inLab("qlarge", needs{nodes: 5000, short: 300}, question(100))},
 	{"restart", restart},
 	{"etcd-load", readLoad},
+	{"kubernetes", kubernetesSource},
+	{"services", inLab("services", needs{nodes: 1}, services)},
 }
 
 // errNotHere says that this machine cannot run a benchmark; the others go on.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"unique"
 )
@@ -34,11 +35,37 @@ type storedBlock struct {
 // decodeBlock decodes a block. It skips invalid allocations and reports them in a
 // partialError.
 func decodeBlock(k Key, value []byte) (Block, error) {
-	cidr := k.CIDR
 	var stored storedBlock
 	if err := unmarshal(value, &stored); err != nil {
 		return Block{}, err
 	}
+	return stored.block(k.CIDR)
+}
+
+// DecodeBlockObject decodes a block that is the spec of an object, and says itself which it is.
+func DecodeBlockObject(value []byte) Item {
+	var o struct {
+		Spec *storedBlock `json:"spec"`
+	}
+	if err := unmarshal(value, &o); err != nil {
+		return Item{Err: err}
+	}
+	if o.Spec == nil {
+		return Item{Err: errors.New("spec: it is missing")}
+	}
+	cidr, err := ParseBlock(o.Spec.CIDR)
+	if err != nil {
+		return Item{Err: fmt.Errorf("spec.cidr: %w", err)}
+	}
+	b, err := o.Spec.block(cidr)
+	item := decoded(Key{Kind: KindBlock, CIDR: cidr}, b, err)
+	if item.Err != nil {
+		item.Err = fmt.Errorf("spec.%w", item.Err)
+	}
+	return item
+}
+
+func (stored *storedBlock) block(cidr netip.Prefix) (Block, error) {
 	if stored.Deleted {
 		return Block{}, errAbsent
 	}

@@ -95,6 +95,10 @@ func Decode(k Key, value []byte) Item { return kinds[k.Kind].item(k, value) }
 
 func (d kind[K, V]) item(k Key, value []byte) Item {
 	v, err := d.decode(k, value)
+	return decoded(k, v, err)
+}
+
+func decoded(k Key, v any, err error) Item {
 	var partial partialError
 	switch {
 	case err == nil || errors.As(err, &partial):

@@ -123,7 +123,7 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 				return err
 			}
 		case <-burst.C:
-			burst.Rang()
+			burst.Rang(time.Now())
 			f.publishChanges()
 			continue
 		case <-f.grace.timer.C:

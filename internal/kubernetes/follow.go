@@ -73,6 +73,7 @@ type Follower struct {
 	// when the first event came of those that are not published yet; zero: none changed anything
 	received time.Time
 	burst    *settle.Timer
+	others   bool            // changes came since then of resources that are not Separate
 	probed   error           // why the last probe failed
 	named    map[string]bool // problems that were logged
 
@@ -189,7 +190,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-f.burst.C:
-			f.burst.Rang()
+			f.burst.Rang(time.Now())
+			f.others = false
 			f.publishChanges()
 			continue
 		case <-f.look:
@@ -209,8 +211,10 @@ func (f *Follower) Run(ctx context.Context) error {
 			continue
 		}
 		f.match(ctx, &running)
-		if f.synced {
+		if f.synced && f.others {
 			f.burst.Start(time.Now())
+		} else if f.synced {
+			f.burst.Prompt(time.Now())
 		} else {
 			f.publishChanges()
 		}
@@ -410,6 +414,7 @@ func (f *Follower) take(r *reflector, e Event) {
 	if n := number(e.Version); n != 0 {
 		k.Version = max(k.Version, n)
 	}
+	f.others = f.others || e.Object != nil && !r.Separate
 	switch {
 	case e.Object == nil:
 	case e.Deleted:

@@ -19,6 +19,7 @@ type Timer struct {
 	*time.Timer
 	pending      bool
 	latest       time.Time // of the burst under way, if pending
+	rang         time.Time
 	lost         bool
 	patientUntil time.Time
 }
@@ -42,8 +43,19 @@ func (t *Timer) Start(now time.Time) {
 	t.Reset(min(pause, t.latest.Sub(now)))
 }
 
+// Prompt is Start for a change to which no other belongs: it is published at once, unless something
+// was a moment ago.
+func (t *Timer) Prompt(now time.Time) {
+	if t.pending || t.lost || now.Before(t.patientUntil) || now.Sub(t.rang) < longest {
+		t.Start(now)
+		return
+	}
+	t.pending, t.latest = true, now
+	t.Reset(0)
+}
+
 // Rang is called when the timer has rung.
-func (t *Timer) Rang() { t.pending = false }
+func (t *Timer) Rang(now time.Time) { t.pending, t.rang = false, now }
 
 // Lost says that the datastore does not answer.
 func (t *Timer) Lost() { t.lost = true }

@@ -104,25 +104,8 @@ func resource(plural string, k calico.Kind) kind {
 
 // blockItem is the item of an IPAMBlock, whose spec is what etcd has as a block.
 func blockItem(name string, o object) calico.Item {
-	var stored struct {
-		Spec json.RawMessage `json:"spec"`
-	}
-	var spec struct {
-		CIDR string `json:"cidr"`
-	}
-	err := unmarshal("", o.json, &stored)
-	if err == nil {
-		err = unmarshal("spec", stored.Spec, &spec)
-	}
-	if err != nil {
-		return calico.Item{Name: name, Err: err}
-	}
-	cidr, err := calico.ParseBlock(spec.CIDR)
-	if err != nil {
-		return calico.Item{Name: name, Err: fmt.Errorf("spec.cidr: %w", err)}
-	}
-	item := calico.Decode(calico.Key{Kind: calico.KindBlock, CIDR: cidr}, stored.Spec)
-	item.Name, item.Err = name, wrap("spec", item.Err)
+	item := calico.DecodeBlockObject(o.json)
+	item.Name = name
 	return item
 }
 

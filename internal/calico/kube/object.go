@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -30,12 +31,9 @@ var groups = map[string][]kind{
 // is not looked at until Put.
 func ReadObject(text []byte) (o Object, is bool, err error) {
 	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Metadata   struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
-		} `json:"metadata"`
+		APIVersion string   `json:"apiVersion"`
+		Kind       string   `json:"kind"`
+		Metadata   metadata `json:"metadata"`
 	}
 	if json.Unmarshal(text, &head) != nil {
 		return Object{}, false, nil
@@ -66,18 +64,40 @@ func ReadObject(text []byte) (o Object, is bool, err error) {
 // Read reads an object that the API server has among those of plural, whose items lack what
 // ReadObject goes by. One without a name is an error; what else it says is not looked at.
 func Read(plural string, text []byte) (Object, error) {
-	var head struct {
-		Metadata struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
-		} `json:"metadata"`
-	}
-	_ = json.Unmarshal(text, &head) // a field of another type leaves the others
-	o := Object{plurals[plural], object{head.Metadata.Namespace, head.Metadata.Name, text}}
+	m := metadataOf(text)
+	o := Object{plurals[plural], object{m.Namespace, m.Name, text}}
 	if o.object.name == "" {
 		return o, fmt.Errorf("%s: metadata.name is missing", plural)
 	}
 	return o, nil
+}
+
+type metadata struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+}
+
+// metadataOf reads no further than it must: what follows is mostly much longer, and its converter
+// reads it anyway. A field of another type leaves the others.
+func metadataOf(text []byte) (m metadata) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return m
+	}
+	for d.More() {
+		field, err := d.Token()
+		if err != nil {
+			return m
+		}
+		if field == "metadata" {
+			_ = d.Decode(&m)
+			return m
+		}
+		if d.Decode(new(json.RawMessage)) != nil {
+			return m
+		}
+	}
+	return m
 }
 
 // plurals are the kinds by what they are called in URLs.

@@ -311,6 +311,9 @@ func (q request) matches(object []byte) bool {
 	if object == nil {
 		return false
 	}
+	if q.namespace == "" && len(q.fields) == 0 {
+		return true
+	}
 	h := headOf(object)
 	return (q.namespace == "" || q.namespace == h.Metadata.Namespace) &&
 		cmp.Or(q.fields["metadata.name"], h.Metadata.Name) == h.Metadata.Name &&
