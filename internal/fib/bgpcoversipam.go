@@ -197,11 +197,26 @@ func (s *selection) behindItself(k route.Key, set *pathSet) bool {
 		if ok && subnet.Bits() > k.Prefix.Bits() {
 			return false
 		}
-		if hop.Table != k.Table || !k.Prefix.Contains(hop.Address) {
+		if hop.Table != k.Table || !k.Prefix.Contains(hop.Address) || s.carriedInside(hop, k) {
 			return false
 		}
 	}
 	return true
+}
+
+// carriedInside reports whether a route inside k, and longer, carries a next hop.
+func (s *selection) carriedInside(hop *nextHop, k route.Key) bool {
+	for bits := hop.Address.BitLen(); bits > k.Prefix.Bits(); bits-- {
+		p, _ := hop.Address.Prefix(bits)
+		longer := route.Key{Table: k.Table, Prefix: p}
+		if s.lengths[lengthOf(longer, bits)] == 0 {
+			continue
+		}
+		if e := s.get(longer); e != nil && e.is(isStatic) {
+			return true
+		}
+	}
+	return false
 }
 
 // carries returns what next hops resolve through e by; nil: none do.

@@ -266,3 +266,37 @@ func checkNoGap(t *rapid.T, fib map[netip.Prefix]bool, ops []route.Op) {
 		}
 	}
 }
+
+// A route by a next hop inside itself covers nothing, unless a longer static route carries that
+// next hop. Both may come and go in any order.
+func TestARouteThatIsCarriedInsideItselfCovers(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.state(func() { r.dp.foreign[key("0.0.0.0/0")] = true })
+		carrier := []route.Route{{Key: key("10.9.0.5/32"), Paths: via("10.0.0.2"),
+			Origin: route.External}}
+		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.9.0.0/24": "10.9.0.5"}))
+		r.Learn(pfx("10.1.0.64/26"), via("10.9.0.6"))
+		time.Sleep(time.Minute)
+		if s := r.state("10.1.0.64/26"); s.State != Programmed {
+			t.Errorf("behind itself: %s, %s", s.State, s.Reason)
+		}
+		for range 2 {
+			r.SetRoutes(route.External, carrier)
+			time.Sleep(time.Minute)
+			if s := r.state("10.1.0.64/26"); s.State != Unusable {
+				t.Errorf("carried: %s, %s", s.State, s.Reason)
+			}
+			r.mu.Lock()
+			cover := r.hops.covered[NextHop{Address: addr("10.9.0.6")}].Prefix
+			r.mu.Unlock()
+			if cover != pfx("10.9.0.0/24") {
+				t.Errorf("carried: covered by %v", cover)
+			}
+			r.SetRoutes(route.External, nil)
+			time.Sleep(time.Minute)
+			if s := r.state("10.1.0.64/26"); s.State != Programmed {
+				t.Errorf("behind itself again: %s, %s", s.State, s.Reason)
+			}
+		}
+	})
+}

@@ -106,7 +106,7 @@ func (w *world) covered() map[NextHop]Cover {
 			}
 			for _, c := range wants {
 				if newView(f).guard(k, c.Origin) == (Reason{}) &&
-					(c.Kind != route.Via || w.leadsOut(k, c)) {
+					(c.Kind != route.Via || w.leadsOut(k, c, f)) {
 					best = k.Prefix.Bits()
 					out[n] = Cover{Prefix: k.Prefix, Carries: w.static(k, f)}
 					if c := out[n]; c.Carries {
@@ -122,12 +122,23 @@ func (w *world) covered() map[NextHop]Cover {
 }
 
 // leadsOut: one of the paths does not lie behind k itself.
-func (w *world) leadsOut(k route.Key, c Candidate) bool {
+func (w *world) leadsOut(k route.Key, c Candidate, f Facts) bool {
 	return slices.ContainsFunc(c.Paths, func(p route.Path) bool {
 		_, subnet, connected := w.facts.Connected(p.Table, p.NextHop)
 		return p.Interface != "" || p.Table != k.Table || !k.Prefix.Contains(p.NextHop) ||
-			connected && subnet.Bits() > k.Prefix.Bits()
+			connected && subnet.Bits() > k.Prefix.Bits() || w.carriedInside(k, p.NextHop, f)
 	})
+}
+
+// carriedInside: a route inside k, and longer, carries a.
+func (w *world) carriedInside(k route.Key, a netip.Addr, f Facts) bool {
+	for longer := range w.wants {
+		if longer.Table == k.Table && longer.Prefix.Bits() > k.Prefix.Bits() &&
+			longer.Prefix.Contains(a) && w.static(longer, f) {
+			return true
+		}
+	}
+	return false
 }
 
 // static: external configuration, or the node itself, wins k with nothing but attached paths.

@@ -189,6 +189,22 @@ func (s *selection) staleInside(k route.Key) {
 	}
 }
 
+// carriesOther: k carries next hops otherwise than before, or no more. A route that k lies in, and
+// that goes by one of these, may have lain behind itself, or does now.
+func (s *selection) carriesOther(k route.Key) {
+	s.staleInside(k)
+	if len(s.hops.inside(k)) == 0 {
+		return
+	}
+	for bits := k.Prefix.Bits() - 1; bits >= 0; bits-- {
+		p, _ := k.Prefix.Addr().Prefix(bits)
+		shorter := route.Key{Table: k.Table, Prefix: p}
+		if s.lengths[lengthOf(shorter, bits)] > 0 && s.get(shorter) != nil {
+			s.staleInside(shorter)
+		}
+	}
+}
+
 // refresh brings next hops and path sets up to date and marks the prefixes that have read them.
 func (s *selection) refresh() {
 	if s.view == nil {
@@ -458,7 +474,7 @@ func (s *selection) choose(e *entry) {
 	s.sync.want(target, c.forward, sourceID(c.origin), c.waiting)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
-		s.staleInside(e.key())
+		s.carriesOther(e.key())
 	}
 	if s.covering(e) != covers {
 		s.dirtyInside(e.key())
