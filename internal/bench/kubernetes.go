@@ -6,18 +6,16 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/calicotest"
@@ -25,6 +23,7 @@ import (
 	calicokubernetes "vpp-route-agent/internal/calico/kubernetes"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
+	"vpp-route-agent/internal/testcluster"
 )
 
 // The cluster of the Kubernetes benchmarks, besides the nodes and blocks of readLoad.
@@ -37,68 +36,193 @@ const (
 	endpointInterval = 300 * time.Millisecond
 )
 
+// kubernetesCluster is the cluster of readLoad in etcd, and in a stand-in for the Kubernetes API.
+type kubernetesCluster struct {
+	*loadRun
+	api *kubetest.Server
+	dir string
+	end func() // of the mirror
+}
+
+func (b *bench) startKubernetes() (k *kubernetesCluster, err error) {
+	k = &kubernetesCluster{loadRun: &loadRun{b: b}}
+	defer func() {
+		if err != nil {
+			k.stop()
+		}
+	}()
+	if k.server, err = calicotest.StartEtcd(calicotest.EtcdOptions{}); err != nil {
+		return k, err
+	}
+	k.client = k.server.Client()
+	if err := k.fill(); err != nil {
+		return k, err
+	}
+	for i := range podsHere - nodeBlocks*blockWorkload {
+		key, value := loadEndpoint(loadNode(0), fmt.Sprintf("pod-%d", i), loadBlock(0).Addr())
+		if _, err := k.client.Put(b.ctx, key.String(), value); err != nil {
+			return k, err
+		}
+	}
+	k.api = kubetest.Start()
+	ctx, cancel := context.WithCancel(b.ctx)
+	var mirroring sync.WaitGroup
+	mirroring.Go(func() {
+		_ = calicotest.Mirror(ctx, k.client, calicokubernetes.GroupV1, k.api)
+	})
+	k.end = func() { cancel(); mirroring.Wait() }
+	k.dir, err = os.MkdirTemp("", "bench-kubernetes-")
+	return k, err
+}
+
+func (k *kubernetesCluster) stop() {
+	_ = k.loadRun.close()
+	if k.end != nil {
+		k.end()
+	}
+	if k.api != nil {
+		k.api.Close()
+	}
+	os.RemoveAll(k.dir)
+}
+
+// source reads from the API, at that address.
+func (k *kubernetesCluster) source(url, node string, needs calico.Needs) (source, error) {
+	file, err := k.api.WriteKubeconfig(k.dir, url, "token: "+kubetest.Token)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewClient(file)
+	if err != nil {
+		return nil, err
+	}
+	return calicokubernetes.New(client, calicokubernetes.Config{Node: node, Needs: needs}, discard)
+}
+
 // kubernetesSource has both sources read the same cluster, in turn. All blocks are read, since a
 // pool has VXLAN.
 func kubernetesSource(b *bench) error {
-	r := &loadRun{b: b}
-	defer r.close()
-	var err error
-	if r.server, err = calicotest.StartEtcd(calicotest.EtcdOptions{}); err != nil {
-		return err
-	}
-	r.client = r.server.Client()
-	if err := r.fill(); err != nil {
-		return err
-	}
-	// In Kubernetes no two nodes have pods of one name.
-	_, err = r.client.Delete(b.ctx, "/calico/resources/v3/projectcalico.org/workloadendpoints/",
-		clientv3.WithPrefix())
+	k, err := b.startKubernetes()
 	if err != nil {
 		return err
 	}
-	for i := range podsHere {
-		key, value := loadEndpoint(loadNode(0), fmt.Sprintf("pod-%d", i), loadBlock(0).Addr())
-		if _, err := r.client.Put(b.ctx, key.String(), value); err != nil {
-			return err
-		}
-	}
-	_, err = r.client.Put(b.ctx, calico.Key{Kind: calico.KindIPPool, Name: "pods"}.String(),
+	defer k.stop()
+	_, err = k.client.Put(b.ctx, calico.Key{Kind: calico.KindIPPool, Name: "pods"}.String(),
 		`{"kind":"IPPool","metadata":{"name":"pods"},"spec":{"cidr":"10.0.0.0/8",`+
 			`"vxlanMode":"Always"}}`)
 	if err != nil {
 		return err
 	}
-	api := kubetest.Start()
-	defer api.Close()
-	ctx, cancel := context.WithCancel(b.ctx)
-	var mirroring sync.WaitGroup
-	mirroring.Go(func() {
-		_ = calicotest.Mirror(ctx, r.client, calicokubernetes.GroupV1, api)
-	})
-	defer mirroring.Wait()
-	defer cancel()
-	dir, err := os.MkdirTemp("", "bench-kubernetes-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file, err := api.WriteKubeconfig(dir, api.URL(), "token: "+kubetest.Token)
-	if err != nil {
-		return err
-	}
 	byEtcd := func() (source, error) {
-		return etcd.New(etcd.Config{Endpoints: []string{r.server.Endpoint()}}, loadNode(0),
+		return etcd.New(etcd.Config{Endpoints: []string{k.server.Endpoint()}}, loadNode(0),
 			calico.Needs{VXLAN: true}, discard)
 	}
 	byAPI := func() (source, error) {
-		client, err := kubernetes.NewClient(file)
-		if err != nil {
-			return nil, err
-		}
-		return calicokubernetes.New(client, calicokubernetes.Config{Node: loadNode(0),
-			Needs: calico.Needs{VXLAN: true}}, slog.New(slog.DiscardHandler))
+		return k.source(k.api.URL(), loadNode(0), calico.Needs{VXLAN: true})
 	}
 	return b.compareSources(byEtcd, byAPI)
+}
+
+// kubernetesLoad is what the API server has to send to 1000 nodes with BGP, as readLoad has it of
+// etcd.
+func kubernetesLoad(b *bench) error {
+	k, err := b.startKubernetes()
+	if err != nil {
+		return err
+	}
+	defer k.stop()
+	k.nodes = b.pick(20, 5)
+	to, err := net.ResolveTCPAddr("tcp4", strings.TrimPrefix(k.api.URL(), "https://"))
+	if err != nil {
+		return err
+	}
+	k.relay, err = relayTo(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, to, true)
+	if err != nil {
+		return err
+	}
+	err = b.awaitMirror(func() (source, error) {
+		return k.source(k.api.URL(), loadNode(0), calico.Needs{NoBGP: true})
+	}, 0)
+	if err != nil {
+		return err
+	}
+	before := k.tally()
+	for i := range k.nodes {
+		s, err := k.source("https://"+k.relay.l.Addr().String(), loadNode(i*clusterNodes/k.nodes),
+			calico.Needs{})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(b.ctx)
+		var done sync.WaitGroup
+		done.Go(func() { _ = s.Run(ctx) })
+		k.readers = append(k.readers, reader{stop: func() { cancel(); done.Wait() }})
+		select {
+		case <-s.Snapshots():
+		case <-time.After(time.Minute):
+			return fmt.Errorf("no snapshot")
+		}
+	}
+	note := func(what string, value float64, unit string) {
+		b.single("Kubernetes load: "+what, unit, value, noBudget,
+			fmt.Sprintf("measured with %d nodes", k.nodes))
+	}
+	perNode := func(from, to int64) float64 { return float64(to-from) / float64(k.nodes) }
+	step := func(what string, from tally, times int, change func(i int) error) (tally, error) {
+		for i := range times {
+			if err := change(i); err != nil {
+				return from, err
+			}
+		}
+		if err := k.calmAPI(); err != nil {
+			return from, err
+		}
+		now := k.tally()
+		note(what+": bytes", perNode(from.bytes, now.bytes)/float64(times)*clusterNodes/1e6,
+			"MB, 1000 nodes")
+		note(what+": lists", perNode(from.ranges, now.ranges)/float64(times)*clusterNodes,
+			"1000 nodes")
+		note(what+": watches", perNode(from.watchers, now.watchers)/float64(times)*clusterNodes,
+			"1000 nodes")
+		return now, nil
+	}
+	now, err := step("at start", before, 1, func(int) error { return nil })
+	if err == nil {
+		now, err = step("a workload starts", now, podStarts, k.startPod)
+	}
+	if err == nil {
+		now, err = step("a block is claimed", now, blockClaims, k.claim)
+	}
+	if err == nil {
+		_, err = step("all watches end", now, 1, func(int) error { k.api.EndWatches(); return nil })
+	}
+	return err
+}
+
+// calmAPI waits until the API has what etcd has, and the nodes have heard of it.
+func (k *kubernetesCluster) calmAPI() error {
+	for last := -1; last != k.api.Version(); {
+		last = k.api.Version()
+		if err := testcluster.Pause(k.b.ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return k.calm()
+}
+
+// tally is what the API has been asked for so far, through the relay and beside it.
+func (k *kubernetesCluster) tally() tally {
+	t := tally{bytes: k.relay.answered()}
+	for _, kind := range []string{"nodes", "pods", "ippools", "bgpconfigurations", "bgppeers",
+		"bgpfilters", "felixconfigurations", "clusterinformations", "blockaffinities",
+		"ipamblocks"} {
+		if kind != "nodes" && kind != "pods" {
+			kind += ".crd.projectcalico.org"
+		}
+		t.ranges += int64(k.api.Asked("list", kind))
+		t.watchers += int64(k.api.Asked("watch", kind))
+	}
+	return t
 }
 
 // source is where an agent has Calico's data from.
@@ -126,7 +250,7 @@ func (b *bench) compareSources(byEtcd, byAPI func() (source, error)) error {
 			select {
 			case x := <-s.Snapshots():
 				*times = append(*times, time.Since(began).Seconds()*1000)
-				if err := isCluster(x); err != nil {
+				if err := isCluster(x, podsHere); err != nil {
 					return err
 				}
 				*heap = append(*heap, (float64(heapInUse())-float64(before))/(1<<20))
@@ -137,7 +261,7 @@ func (b *bench) compareSources(byEtcd, byAPI func() (source, error)) error {
 			return nil
 		}
 	}
-	if err := b.awaitMirror(byAPI); err != nil {
+	if err := b.awaitMirror(byAPI, podsHere); err != nil {
 		return err
 	}
 	err := rounds(b.pick(9, 3), read(byEtcd, &timesEtcd, &heapEtcd),
@@ -154,17 +278,17 @@ func (b *bench) compareSources(byEtcd, byAPI func() (source, error)) error {
 	return nil
 }
 
-func isCluster(x *calico.Snapshot) error {
+func isCluster(x *calico.Snapshot, pods int) error {
 	if len(x.Nodes) != clusterNodes || len(x.Blocks) != clusterNodes*nodeBlocks ||
-		len(x.WorkloadEndpoints) != podsHere {
+		len(x.WorkloadEndpoints) != pods {
 		return fmt.Errorf("%d nodes, %d blocks, %d workloads", len(x.Nodes), len(x.Blocks),
 			len(x.WorkloadEndpoints))
 	}
 	return nil
 }
 
-// awaitMirror waits until the API has all.
-func (b *bench) awaitMirror(byAPI func() (source, error)) error {
+// awaitMirror waits until the API has all. The source shows so many pods.
+func (b *bench) awaitMirror(byAPI func() (source, error), pods int) error {
 	s, err := byAPI()
 	if err != nil {
 		return err
@@ -178,7 +302,7 @@ func (b *bench) awaitMirror(byAPI func() (source, error)) error {
 	for {
 		select {
 		case x := <-s.Snapshots():
-			if last = isCluster(x); last == nil {
+			if last = isCluster(x, pods); last == nil {
 				return nil
 			}
 		case <-patience:

@@ -56,6 +56,7 @@ var benchmarks = []struct {
 	{"restart", restart},
 	{"etcd-load", readLoad},
 	{"kubernetes", kubernetesSource},
+	{"kubernetes-load", kubernetesLoad},
 	{"services", inLab("services", needs{nodes: 1}, services)},
 }
 

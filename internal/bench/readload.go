@@ -247,7 +247,9 @@ func (r *loadRun) fill() error {
 			put(calico.Key{Kind: calico.KindBlock, CIDR: cidr},
 				loadBlockValue(cidr, name, blockWorkload))
 			for w := range blockWorkload {
-				key, value := loadEndpoint(name, fmt.Sprintf("w%d-%d", n, w), cidr.Addr().Next())
+				// in Kubernetes no two nodes have pods of one name
+				key, value := loadEndpoint(name, fmt.Sprintf("w%d-%d-%d", i, n, w),
+					cidr.Addr().Next())
 				put(key, value)
 			}
 		}
