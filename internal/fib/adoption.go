@@ -104,11 +104,12 @@ func (s *syncer) adopt(a adoption) {
 			if !e.is(isAdopted) {
 				s.adoptedLeft++
 			}
-		case changed[r.object.Interface]:
+		case changed[r.object.Interface] && !s.isListed(*r.object):
 			s.rewrite = true // what has its key later is not ours
 			continue         // it went with its interface
-		default:
+		default: // all of those that are listed are ours, and may still be there
 			e = s.object(*r.object).entry
+			r.unsure = r.unsure || changed[r.object.Interface]
 		}
 		e.actual, e.owner = r.digest, r.owner
 		e.set(isAdopted)

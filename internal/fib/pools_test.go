@@ -286,6 +286,30 @@ func TestTunnelsOfALostJournalAreInTheNext(t *testing.T) {
 	})
 }
 
+// While routes of an earlier run are not clear, the journal says of an interface that has blinked
+// that it is another one. Its tunnels are there all the same.
+func TestTunnelsOnAnInterfaceThatHasBlinkedAreInTheNext(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.again()
+		f := r.dp.now
+		f.Interfaces = slices.Clone(f.Interfaces)
+		for i := range f.Interfaces {
+			if f.Interfaces[i].Name == "tunl0" {
+				f.Interfaces[i].Generation++
+			}
+		}
+		r.dp.tell(f)
+		time.Sleep(time.Minute)
+		r.again()
+		r.encapsulate()
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "left", r.dp.there())
+	})
+}
+
 // Where no pool encapsulates nothing is asked about tunnels.
 func TestNothingIsListedWithoutTunnels(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
