@@ -471,14 +471,17 @@ func (s *BgpServer) catchUp(p *peer) {
 var anySource = &table.PeerInfo{}
 
 func (s *BgpServer) known(g *outGroup, p netip.Prefix) []*table.Path {
-	var nlri bgp.AddrPrefixInterface = bgp.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
-	if p.Addr().Is4() {
-		nlri = bgp.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
-	}
-	if d := s.globalRib.Tables[g.key.family].GetDestination(nlri); d != nil {
+	if d := s.globalRib.Tables[g.key.family].GetDestination(nlriOf(p)); d != nil {
 		return d.GetAllKnownPathList()
 	}
 	return nil
+}
+
+func nlriOf(p netip.Prefix) bgp.AddrPrefixInterface {
+	if p.Addr().Is4() {
+		return bgp.NewIPAddrPrefix(uint8(p.Bits()), p.Addr().String())
+	}
+	return bgp.NewIPv6AddrPrefix(uint8(p.Bits()), p.Addr().String())
 }
 
 // candidates are the paths of a prefix that a group may get.

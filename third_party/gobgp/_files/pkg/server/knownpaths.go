@@ -96,3 +96,70 @@ func (s *BgpServer) KnownPaths(family bgp.RouteFamily,
 		}
 	}
 }
+
+// Looped reports a path of an Adj-RIB-In that went through this speaker: its AS_PATH or
+// ORIGINATOR_ID says so. Import was not asked.
+func (p KnownPath) Looped() bool { return p.IsRejected() }
+
+// PrefixPaths is all that is known of a prefix.
+type PrefixPaths struct {
+	Prefix   netip.Prefix
+	Table    []KnownPath // the best first; those whose next hop cannot be used are last
+	Received []KnownPath // what peers sent, before Import; in no order
+}
+
+// receivedPiece is how many look-ups in Adj-RIB-Ins GoBGP does before other work.
+const receivedPiece = 4096
+
+// PathsOf returns all paths of those prefixes, of one family, that have any. What takes long are
+// look-ups, of each prefix at each peer.
+func (s *BgpServer) PathsOf(prefixes []netip.Prefix) []PrefixPaths {
+	found := make([]PrefixPaths, len(prefixes))
+	nlris := make([]bgp.AddrPrefixInterface, len(prefixes))
+	family := bgp.RF_IPv4_UC
+	for i, p := range prefixes {
+		found[i].Prefix, nlris[i] = p, nlriOf(p)
+		if !p.Addr().Is4() {
+			family = bgp.RF_IPv6_UC
+		}
+	}
+	var peers []*peer
+	s.mgmtOperation(func() error {
+		for i, nlri := range nlris {
+			found[i].Table = knownIn(s.globalRib.Tables[family], nlri)
+		}
+		for _, peer := range s.neighborMap {
+			peers = append(peers, peer)
+		}
+		return nil
+	}, false)
+	for len(peers) > 0 {
+		n := min(len(peers), max(1, receivedPiece/max(1, len(prefixes))))
+		s.mgmtOperation(func() error {
+			for _, peer := range peers[:n] {
+				for i, nlri := range nlris {
+					found[i].Received = append(found[i].Received,
+						knownIn(peer.adjRibIn.Table(family), nlri)...)
+				}
+			}
+			return nil
+		}, false)
+		peers = peers[n:]
+	}
+	return slices.DeleteFunc(found, func(p PrefixPaths) bool {
+		return len(p.Table) == 0 && len(p.Received) == 0
+	})
+}
+
+// knownIn returns the paths of a prefix in a table, which may be nil.
+func knownIn(t *table.Table, nlri bgp.AddrPrefixInterface) (out []KnownPath) {
+	if t == nil {
+		return nil
+	}
+	if d := t.GetDestination(nlri); d != nil {
+		for _, p := range d.GetAllKnownPathList() {
+			out = append(out, KnownPath{p, p.IsStale()})
+		}
+	}
+	return out
+}

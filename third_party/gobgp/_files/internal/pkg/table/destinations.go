@@ -11,3 +11,6 @@ func (adj *AdjRib) Destinations(family bgp.RouteFamily) int {
 	}
 	return 0
 }
+
+// Table returns the entries of a family; nil: there are none.
+func (adj *AdjRib) Table(family bgp.RouteFamily) *Table { return adj.table[family] }
