@@ -353,14 +353,16 @@ func (p resolved) loops(k route.Key) bool {
 		k.Prefix.Bits() >= p.match.Bits() && k.Prefix.Contains(p.target())
 }
 
+func (p resolved) loopReason() Reason {
+	return Reason{what: ownNextHop, address: p.target(), prefix: p.match}
+}
+
 // without returns what remains of s for k when the paths that would loop are left out.
 func (s *viable) without(k route.Key, origin route.Origin) usablePaths {
 	paths := slices.Clone(s.paths)
 	for i := range paths {
 		if paths[i].loops(k) {
-			paths[i].reason = Reason{
-				what: ownNextHop, address: paths[i].target(), prefix: paths[i].match,
-			}
+			paths[i].reason = paths[i].loopReason()
 		}
 	}
 	if origin == route.BGP {

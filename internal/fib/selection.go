@@ -486,16 +486,20 @@ func (s *selection) choose(e *entry) {
 func (s *selection) selectEntry(e *entry) choice {
 	s.options = s.options[:0]
 	for c := e.first; c != nil; c = c.next {
-		o := option{Candidate: Candidate{Origin: c.origin, Kind: c.kind, Elevated: s.isElevated(c)}}
-		if c.set != nil {
-			o.Paths, o.viable = c.set.paths, c.set.seen
-		}
-		s.options = append(s.options, o)
+		s.options = append(s.options, s.option(c))
 	}
 	if len(s.options) == 0 {
 		return choice{}
 	}
 	return s.view.choose(e.key(), s.options)
+}
+
+func (s *selection) option(c *candidate) option {
+	o := option{Candidate: Candidate{Origin: c.origin, Kind: c.kind, Elevated: s.isElevated(c)}}
+	if c.set != nil {
+		o.Paths, o.viable = c.set.paths, c.set.seen
+	}
+	return o
 }
 
 // isElevated reports whether c goes before other owners' routes for its prefix. During a live
