@@ -55,8 +55,7 @@ func (s *Store) Ranges() []Range {
 		return append(all, Range{Prefix: s.needs.blocks()})
 	}
 	for _, cidr := range s.WantedBlocks() {
-		key := s.needs.blocks() + blockSegments(cidr)
-		all = append(all, Range{Prefix: key, Exact: true})
+		all = append(all, Range{Prefix: s.BlockKey(cidr), Exact: true})
 	}
 	return all
 }
@@ -89,9 +88,8 @@ func (s *Store) WantedBlocks() []netip.Prefix {
 	}
 	for _, t := range s.now.Nodes[s.node].Tunnels() {
 		for _, pool := range s.now.IPPools {
-			if pool.CIDR.Contains(t.Address) {
-				bits := max(pool.BlockSize, pool.CIDR.Bits())
-				wanted[netip.PrefixFrom(t.Address, bits).Masked()] = true
+			if cidr := pool.block(t.Address); cidr.IsValid() {
+				wanted[cidr] = true
 			}
 		}
 	}

@@ -18,9 +18,11 @@ type Config = etcd.Config
 // and Status are safe for concurrent use, before and during Run.
 type Source struct {
 	*etcd.Follower
-	store *calico.Store
-	log   *slog.Logger
-	out   chan *calico.Snapshot
+	client *etcd.Client
+	needs  calico.Needs
+	store  *calico.Store
+	log    *slog.Logger
+	out    chan *calico.Snapshot
 	// named are the problems that were logged; owned by Run's goroutine
 	named calico.NamedProblems
 }
@@ -39,8 +41,8 @@ func New(cfg Config, node string, needs calico.Needs, log *slog.Logger) (*Source
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{store: calico.NewStoreFor(node, needs), log: log.With("component", "etcd"),
-		out: make(chan *calico.Snapshot, 1)}
+	s := &Source{client: client, needs: needs, store: calico.NewStoreFor(node, needs),
+		log: log.With("component", "etcd"), out: make(chan *calico.Snapshot, 1)}
 	s.Follower = etcd.NewFollower(client, data{s.store}, s.publish, log)
 	return s, nil
 }
