@@ -1,6 +1,8 @@
 package bgp
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -178,4 +180,45 @@ func joinPrefixes(all []netip.Prefix) string {
 		texts[i] = p.String()
 	}
 	return strings.Join(texts, ", ")
+}
+
+// ServiceAddress returns the configured range of service addresses that p lies in, invalid if in
+// none, and why this node does not announce it; "": it does.
+func ServiceAddress(self string, s *calico.Snapshot, o Options, p netip.Prefix) (
+	in netip.Prefix, why string) {
+	r := readServiceRanges(s.BGPConfigurations["default"], o, func(string, ...any) {})
+	whole := r.whole()
+	in, found := covering(slices.Concat(whole, r.notWhole()), p)
+	_, announced := covering(whole, p)
+	switch {
+	case !found:
+		return netip.Prefix{}, ""
+	case s.Nodes[self].Labels[excludedFromServices] == "true":
+		return in, fmt.Sprintf("Node(%s) has the label %s", self, excludedFromServices)
+	case announced:
+		return in, ""
+	case s.Services == nil:
+		return in, "addresses of single services are not announced without the Kubernetes API"
+	}
+	why = "no Service has it"
+	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
+		v := s.Services[name]
+		if !slices.Contains(r.addresses(nil, v), p) {
+			continue
+		}
+		endpoints, sliced := s.Endpoints[name]
+		switch {
+		case sliced && r.announces(v, endpoints):
+			return in, ""
+		case !sliced:
+			why = fmt.Sprintf("Service(%s) has no EndpointSlice", name)
+		case v.IsLocal():
+			why = fmt.Sprintf("Service(%s) has externalTrafficPolicy Local, and no endpoint here",
+				name)
+		default:
+			why = fmt.Sprintf("Service(%s) is announced with its range, which is not announced",
+				name)
+		}
+	}
+	return in, why
 }
