@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -102,6 +103,11 @@ type source interface {
 	status() agent.DatastoreStatus
 	// reload takes what it needs of changed settings.
 	reload(config)
+}
+
+// owners is a source that reads single blocks besides, as etcd's does.
+type owners interface {
+	Owners(context.Context, []netip.Prefix) ([]calico.Ownership, error)
 }
 
 // newSource returns the source of a node. kept is the last good snapshot; nil: there is none.

@@ -63,10 +63,10 @@ plan --diff 1 means that something would change, and 2 any error.`,
 		Version: version,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(runCommand(), statusCommand(), peersCommand(), routesCommand(),
-		tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(), drainCommand(),
-		planCommand(), reflectorsCommand(), reflectorControllerCommand(), versionCommand(),
-		demoCommand(), labCommand(), configReferenceCommand(), manCommand())
+	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
+		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
+		drainCommand(), planCommand(), reflectorsCommand(), reflectorControllerCommand(),
+		versionCommand(), demoCommand(), labCommand(), configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()
 	forEachCommand(root, checkArguments)

@@ -97,6 +97,9 @@ func (p *program) addDatastore() error {
 	}
 	keeper := lastgood.New(p.cfg.stateDir, p.cfg.nodeName, p.cfg.needs(), source.Snapshots(), p.log)
 	p.source, p.conf.Datastore = source, datastore{source, keeper}
+	if o, ok := source.(owners); ok {
+		p.conf.Owners = o.Owners
+	}
 	if p.cfg.learnIPAM {
 		p.conf.EtcdRoutes = p.cfg.hostAddress
 	}
@@ -155,6 +158,7 @@ func (p *program) addDataplane() error {
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
 		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve
+		p.conf.Lookup = dp.Lookup
 	}
 	p.add(dp.Run)
 	p.add(p.engine.Run)

@@ -56,8 +56,9 @@ func servePeer() {
 }
 
 type announced struct {
-	nextHop   netip.Addr
-	localPref uint32
+	nextHop     netip.Addr
+	localPref   uint32
+	communities []uint32
 }
 
 var bgpCommand = verbs(map[string]command{
@@ -307,17 +308,24 @@ func bgpSignal(s syscall.Signal) command {
 	}
 }
 
-// bgp announce NAME PREFIX NEXTHOP [local-pref=N]
+// bgp announce NAME PREFIX NEXTHOP [local-pref=N] [community=N]: a community as one number.
 func bgpAnnounce(sc *script, args []string) (string, error) {
-	const use = "bgp announce NAME PREFIX NEXTHOP [local-pref=N]"
-	preference := uint64(2147482623)
-	if len(args) == 4 {
-		var err error
-		text, given := strings.CutPrefix(args[3], "local-pref=")
-		if preference, err = strconv.ParseUint(text, 10, 32); err != nil || !given {
+	const use = "bgp announce NAME PREFIX NEXTHOP [local-pref=N] [community=N]"
+	a := announced{localPref: 2147482623}
+	for len(args) > 3 {
+		name, value, _ := strings.Cut(args[len(args)-1], "=")
+		n, err := strconv.ParseUint(value, 10, 32)
+		switch {
+		case err != nil:
+			return "", usage(use)
+		case name == "local-pref":
+			a.localPref = uint32(n)
+		case name == "community":
+			a.communities = []uint32{uint32(n)}
+		default:
 			return "", usage(use)
 		}
-		args = args[:3]
+		args = args[:len(args)-1]
 	}
 	p, err := sc.peer(args, 3, use)
 	if err != nil {
@@ -327,11 +335,9 @@ func bgpAnnounce(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	hop, err := netip.ParseAddr(args[2])
-	if err != nil {
+	if a.nextHop, err = netip.ParseAddr(args[2]); err != nil {
 		return "", usage("%v", err)
 	}
-	a := announced{hop, uint32(preference)}
 	p.announced[prefix] = a
 	if !p.running {
 		return "", nil
@@ -367,6 +373,9 @@ func pathOf(prefix netip.Prefix, a announced) (*api.Path, error) {
 	} else {
 		attrs = append(attrs, pack(&api.MpReachNLRIAttribute{Family: family,
 			NextHops: []string{a.nextHop.String()}, Nlris: []*anypb.Any{nlri}}))
+	}
+	if len(a.communities) > 0 {
+		attrs = append(attrs, pack(&api.CommunitiesAttribute{Communities: a.communities}))
 	}
 	return &api.Path{Family: family, Nlri: nlri, Pattrs: attrs}, errors.Join(errs...)
 }

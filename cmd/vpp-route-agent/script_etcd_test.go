@@ -137,12 +137,13 @@ func (r *relay) close() {
 }
 
 var etcdCommand = verbs(map[string]command{
-	"start":  etcdStart,
-	"stop":   etcdStop,
-	"put":    etcdPut,
-	"delete": etcdDelete,
-	"has":    etcdHas,
-	"shows":  etcdShows,
+	"start":   etcdStart,
+	"stop":    etcdStop,
+	"put":     etcdPut,
+	"delete":  etcdDelete,
+	"has":     etcdHas,
+	"shows":   etcdShows,
+	"compact": etcdCompact,
 })
 
 // etcd start: the agent can reach etcd from now on.
@@ -224,6 +225,21 @@ func etcdShows(sc *script, args []string) (string, error) {
 	resp, err := e.server.Client().Get(ctx, args[0])
 	if err == nil && (len(resp.Kvs) == 0 || !pattern.Match(resp.Kvs[0].Value)) {
 		err = fmt.Errorf("%s has %v", args[0], resp.Kvs)
+	}
+	return "", err
+}
+
+// etcd compact: it forgets its history, so that who was away lists everything again.
+func etcdCompact(sc *script, _ []string) (string, error) {
+	e, err := sc.datastore()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := brief()
+	defer cancel()
+	now, err := e.server.Client().Get(ctx, "/")
+	if err == nil {
+		_, err = e.server.Client().Compact(ctx, now.Header.Revision)
 	}
 	return "", err
 }

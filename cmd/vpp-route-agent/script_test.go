@@ -135,13 +135,15 @@ type script struct {
 	peers      map[string]*peer
 	service    *serviceManager // nil: none
 	caller     *caller         // nil: none
+	situation  situation
+	raw        map[string]*rawPeer
 }
 
 type scriptKey struct{}
 
 func setUp(env *testscript.Env, network string, children *forker, inKubernetes bool) error {
 	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{},
-		kubernetes: inKubernetes}
+		kubernetes: inKubernetes, raw: map[string]*rawPeer{}}
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
 		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),
@@ -166,6 +168,9 @@ func (sc *script) close() {
 	}
 	for _, p := range sc.peers {
 		p.kill()
+	}
+	for _, p := range sc.raw {
+		p.close()
 	}
 	if sc.vpp != nil {
 		sc.vpp.server.Close()
@@ -195,6 +200,7 @@ var commands = map[string]command{
 	"bgp": bgpCommand, "etcd": etcdCommand, "lab": labWrites, "vpp": vppCommand,
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
 	"calls": callsCommand, "reflectors": reflectorsOf, "kubernetes": kubernetesCommand,
+	"situation": situationCommand, "says": saysCommand, "raw": rawCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"vpp-route-agent/internal/route"
 )
 
 // AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
-// /v1/tunnels, /v1/match?address=A, /v1/external?key=K, /v1/external/history and
-// /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release, /v1/drain?wait=D&stay=B&until-idle=RATE
-// and /v1/drain/cancel.
+// /v1/tunnels, /v1/match?address=A, /v1/explain?prefix=P, /v1/external?key=K,
+// /v1/external/history and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
+// /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
@@ -20,6 +22,7 @@ func (a *Agent) AdminHandler() http.Handler {
 		"GET /v1/plan":    func(*http.Request) (any, error) { return a.currentPlan() },
 		"GET /v1/tunnels": func(*http.Request) (any, error) { return a.Tunnels(), nil },
 		"GET /v1/match":   a.serveMatch,
+		"GET /v1/explain": a.serveExplain,
 		"POST /v1/audit":  func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
 
 		"GET /v1/external":         a.serveExternal,
@@ -65,6 +68,10 @@ func (a *Agent) serveMatch(r *http.Request) (any, error) {
 		return nil, errNoDataplane
 	}
 	found, err := a.cfg.Resolve(r.Context(), 0, address)
+	return matchStatus(found), err
+}
+
+func matchStatus(found route.Resolution) MatchStatus {
 	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: found.Usable,
 		Paths: []PathStatus{}}
 	for _, p := range found.Paths {
@@ -73,7 +80,7 @@ func (a *Agent) serveMatch(r *http.Request) (any, error) {
 	if len(found.Paths) == 0 && found.Interface != "" {
 		m.Paths = append(m.Paths, PathStatus{Interface: found.Interface})
 	}
-	return m, err
+	return m
 }
 
 // releaseGuard returns what the mass-delete guard held.

@@ -65,6 +65,10 @@ type Config struct {
 	// Resolve says how the data plane forwards to an address, as fib.Dataplane has it; nil where
 	// there is none.
 	Resolve func(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error)
+	// Lookup reads one route of ours, as fib.Dataplane has it; nil where there is none.
+	Lookup func(ctx context.Context, k route.Key) (route.Route, bool, error)
+	// Owners reads blocks that a snapshot may lack, for one question; nil: it lacks none.
+	Owners func(ctx context.Context, cidrs []netip.Prefix) ([]calico.Ownership, error)
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.
 	LogLevel *slog.LevelVar
 }

@@ -159,6 +159,10 @@ func (s *speaker) Counters() bgp.Counters {
 	return bgp.Counters{Dropped: 1, Foreign: 2, Strangers: 3}
 }
 
+func (s *speaker) PathsOf(context.Context, []netip.Prefix) ([]bgp.PrefixPaths, error) {
+	return nil, nil
+}
+
 func (s *speaker) Announced() []bgp.Announcement {
 	s.mu.Lock()
 	defer s.mu.Unlock()

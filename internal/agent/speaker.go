@@ -21,6 +21,8 @@ type Speaker interface {
 	Peers() []bgp.PeerState
 	// Without says what would change for the routes of other nodes if only some paths stayed.
 	Without(ctx context.Context, keeps reflector.Keeps) (ipv4, ipv6 reflector.Change, err error)
+	// PathsOf says all that is known of those of prefixes, of one family, that have a path.
+	PathsOf(ctx context.Context, prefixes []netip.Prefix) ([]bgp.PrefixPaths, error)
 	Counters() bgp.Counters
 	Announced() []bgp.Announcement
 	Changed() <-chan struct{}
@@ -43,6 +45,9 @@ func (noSpeaker) Without(context.Context, reflector.Keeps) (
 }
 func (noSpeaker) SetUsable(context.Context, func(netip.Prefix, netip.Addr) bool) error {
 	return nil
+}
+func (noSpeaker) PathsOf(context.Context, []netip.Prefix) ([]bgp.PrefixPaths, error) {
+	return nil, nil
 }
 func (noSpeaker) Stop(context.Context) error { return nil }
 

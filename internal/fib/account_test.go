@@ -65,6 +65,10 @@ func TestAccount(t *testing.T) {
 		if got := describeAccounts(r.Account(keys)); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
+		first, n := r.Inside(pfx("10.1.0.0/16"), 1)
+		if n != 2 || len(first) != 1 || first[0].Key != key("10.1.0.5/32") {
+			t.Errorf("inside are %d, the first %+v", n, first)
+		}
 	})
 }
 

@@ -57,6 +57,9 @@ func (r Reason) Waits() bool {
 	return true
 }
 
+// Kept reports that the guard alone keeps the route: its source lists it no more.
+func (r Reason) Kept() bool { return r.what == keptByGuard }
+
 func (r Reason) String() string {
 	switch r.what {
 	case nothing:

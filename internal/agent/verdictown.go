@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// announcement returns this node's announcement that covers what is asked, nil without one.
+func (x *explainer) announcement() (found *bgp.Announcement) {
+	for i, a := range x.plan.BGP.Announcements {
+		if route.Inside(x.asked, a.Prefix) && (found == nil || a.Prefix.Bits() >
+			found.Prefix.Bits()) {
+			found = &x.plan.BGP.Announcements[i]
+		}
+	}
+	return found
+}
+
+// isNode: the address of a node is nobody's to announce.
+func (x *explainer) isNode() bool { return x.shown.NodeAddress == x.node }
+
+// checkWithheld is about what the plan leaves out.
+func (x *explainer) checkWithheld() (string, bool) {
+	switch a := x.announcement(); {
+	case x.noBGP || x.isNode():
+		return "", true
+	case a != nil:
+		return "planned: " + a.Prefix.String(), true
+	case slices.Contains(x.plan.Deferred, x.own):
+		return "", true // checkDropRoute
+	}
+	reason := ""
+	for _, w := range x.plan.BGP.Withheld {
+		if route.Inside(x.asked, w.Prefix) {
+			reason = w.Reason
+		}
+	}
+	if x.shown.Service != nil {
+		_, reason = bgp.ServiceAddress(x.node, x.inputs.snapshot, x.inputs.options, x.asked)
+	}
+	if reason == "" && x.owner.Block == x.own && x.owner.Affinity == "" {
+		reason = "IPAM's block names this node, which has no affinity to it"
+	}
+	if reason == "" {
+		reason = "it is neither a block nor an address of this node"
+	}
+	return reason, false
+}
+
+// account returns the account of exactly this prefix, nil without one.
+func (x *explainer) account(p netip.Prefix) *fib.Account {
+	i := slices.IndexFunc(x.accounts, func(a fib.Account) bool { return a.Key.Prefix == p })
+	if i < 0 {
+		return nil
+	}
+	return &x.accounts[i]
+}
+
+// checkDropRoute is about the route that must come before the announcement.
+func (x *explainer) checkDropRoute() (string, bool) {
+	a := x.account(x.own)
+	if a == nil || a.Origin != route.Own || x.noFIB {
+		return "", true
+	}
+	text, ok := x.programmed(a)
+	if !ok && x.found != nil && x.found.key == a.Key {
+		if now := x.found.differs(*a); now != "" {
+			return text + "; " + now, false
+		}
+	}
+	return text, ok
+}
+
+// checkSpeaker is about what GoBGP has taken of the plan.
+func (x *explainer) checkSpeaker() (string, bool) {
+	a := x.announcement()
+	if x.noBGP || a == nil {
+		return "", true
+	}
+	if c := x.speakerCondition(); !c.OK {
+		return c.Message, false
+	}
+	if !slices.ContainsFunc(x.announced, func(o bgp.Announcement) bool {
+		return o.Prefix == a.Prefix
+	}) {
+		return "GoBGP has not been handed it yet", false
+	}
+	return "GoBGP has it", true
+}
+
+// checkExport is about the rules by which peers get it.
+func (x *explainer) checkExport() (string, bool) {
+	all := x.exportsOfOwn()
+	if len(all) == 0 {
+		return "", true
+	}
+	to, why := 0, map[string]bool{}
+	for _, e := range all {
+		if e.Accept {
+			to++
+		} else {
+			why[e.Rule] = true
+		}
+	}
+	if to == 0 {
+		return "no peer gets it: " + few(sortedKeys(why)), false
+	}
+	text := fmt.Sprintf("%d of %d peers get it", to, len(all))
+	if len(why) > 0 {
+		text += "; others do not: " + few(sortedKeys(why))
+	}
+	return text, true
+}
+
+func sortedKeys(set map[string]bool) (all []string) {
+	for k := range set {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// checkSessions fails if no peer that is to get it is there.
+func (x *explainer) checkSessions() (string, bool) {
+	if x.noBGP || x.announcement() == nil {
+		return "", true
+	}
+	up, down := 0, []string{}
+	for _, e := range x.exportsOfOwn() {
+		switch {
+		case e.Established:
+			up++
+		default:
+			down = append(down, x.downSession(e.Peer))
+		}
+	}
+	switch {
+	case up == 0 && len(down) == 0:
+		return "this node has no BGP peer of this family", false
+	case up == 0:
+		return "no session is up: " + strings.Join(down[:1], ""), false
+	case len(down) > 0:
+		return fmt.Sprintf("%d sessions are up, %d are not; %s", up, len(down), down[0]), true
+	}
+	return fmt.Sprintf("%d sessions are up", up), true
+}
+
+func (x *explainer) downSession(id bgp.PeerID) string {
+	i := slices.IndexFunc(x.peers, func(p PeerStatus) bool { return p.Peer == id })
+	if i < 0 {
+		return id.String() + " is not planned any more"
+	}
+	return down(x.peers[i])
+}
+
+// checkRival is about other nodes that announce the same.
+func (x *explainer) checkRival() (string, bool) {
+	for i := range x.paths {
+		p := &x.paths[i]
+		if p.Prefix != x.own {
+			continue
+		}
+		for _, r := range p.Received {
+			from := x.peer(r.Peer)
+			if r.Accepted == nil || from == nil || from.CalicoNode == "" || x.isService() {
+				continue
+			}
+			return fmt.Sprintf("%s announces %s, too: other nodes send packets to both",
+				x.nameOf(r.Peer), p.Prefix), false
+		}
+	}
+	return "", true
+}
+
+func (x *explainer) isService() bool { return x.shown.Service != nil && x.host == nil }
+
+// checkDelivery is about the last step, which is another program's: the route to the workload.
+func (x *explainer) checkDelivery() (string, bool) {
+	m := x.match
+	switch {
+	case x.noFIB || !x.asked.IsSingleIP() || x.isNode() || m == nil:
+		return "", true
+	case x.isService():
+		a := x.announcement()
+		in, ok := interfaceWith(a.NextHop, x.facts.Interfaces)
+		if ok && m.Usable && !m.Ours && m.Interface == in.Name {
+			return returningProblem(x.asked.Addr()).Err, false
+		}
+		if !m.Usable && !m.Ours {
+			return "the data plane has no route to it: --services-via leads packets to where " +
+				"kube-proxy is", false
+		}
+	case x.absent != "":
+		return "packets to it are dropped: " + x.absent, false
+	case x.host == nil:
+		return "no workload of this node has it: packets to it are dropped", false
+	case !m.Prefix.IsValid() || m.Ours:
+		return fmt.Sprintf("the data plane has no route to %s: the CNI plugin has not connected it",
+			x.host.Source), false
+	}
+	return fmt.Sprintf("the data plane matches %s of %s", m.Prefix, ownerOf(*m)), true
+}
+
+func (x *explainer) ownConclusion() string {
+	a := x.announcement()
+	switch {
+	case x.isNode():
+		return fmt.Sprintf("%s is %s", x.subject(), x.ownText)
+	case x.noBGP:
+		return fmt.Sprintf("%s is of this node: %s; others find it by Calico's data", x.subject(),
+			x.ownText)
+	case a == nil:
+		return fmt.Sprintf("%s is of this node: %s", x.subject(), x.ownText)
+	}
+	to := 0
+	for _, e := range x.exportsOfOwn() {
+		if e.Accept && e.Established {
+			to++
+		}
+	}
+	if x.own == x.asked && !x.asked.IsSingleIP() {
+		return fmt.Sprintf("%s is of this node, and announced to %s", x.subject(), peers(to))
+	}
+	return fmt.Sprintf("%s is of this node (%s), which announces %s to %s", x.subject(), x.ownText,
+		a.Prefix, peers(to))
+}
+
+// peers is a number of peers.
+func peers(n int) string {
+	if n == 1 {
+		return "1 peer"
+	}
+	return fmt.Sprintf("%d peers", n)
+}
