@@ -38,7 +38,6 @@ type evidence struct {
 	facts      route.Facts
 	unusable   []fib.UnusableNextHop
 	tunnels    []TunnelStatus
-	links      []fib.Entry // the interfaces of tunnels
 
 	match      *route.Resolution // of the first address asked about; nil: not known
 	matchError string
@@ -140,11 +139,6 @@ func (a *Agent) gatherRoutes(e *evidence, around []netip.Prefix) {
 	}
 	if pool := e.plan.Encapsulation.PoolOf(e.asked); pool == nil || pool.Encap == route.Plain {
 		return
-	}
-	for _, o := range e.plan.Tunnels {
-		if l, ok := o.(route.Link); ok {
-			e.links = append(e.links, a.cfg.FIB.FindObject(l.Key()))
-		}
 	}
 	hops := map[netip.Addr]bool{}
 	for _, x := range e.accounts {

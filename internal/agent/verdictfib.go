@@ -72,11 +72,6 @@ func (x *explainer) checkTunnel() (string, bool) {
 	if pool == nil || pool.Encap == route.Plain || pool.Felix {
 		return "", true
 	}
-	for _, l := range x.links {
-		if route.EncapBy(l.Object.Name) == pool.Encap && l.Error != "" {
-			return fmt.Sprintf("interface %s is not there: %s", l.Object.Name, l.Error), false
-		}
-	}
 	for _, t := range x.tunnels {
 		text := fmt.Sprintf("the %s tunnel to %s (%s) is %s", t.Encapsulation,
 			cmp.Or(t.Node, "a node"), t.OuterDestination, t.State)

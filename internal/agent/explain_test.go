@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// ofB is a block of b's, which b announces and the data plane forwards by; all is well.
+func ofB(asked string) evidence {
+	c := cluster()
+	c.Blocks[pfx("10.1.3.0/26")] = calico.Block{CIDR: pfx("10.1.3.0/26"),
+		Owner: calico.Owner{Host: "b"}}
+	options := bgp.Options{}
+	e := evidence{node: "a", dataplane: "vpp", asked: pfx(asked),
+		datastore: DatastoreStatus{Synced: true, Connected: true}, facts: live, blocksKnown: true}
+	e.plan = PlanFor("a", c, options, Facts{Programmed: map[route.Key]bool{
+		key("10.1.0.0/26"): true}})
+	e.inputs = inputs{c, options}
+	e.sessions.configured = time.Unix(1, 0)
+	e.announced = e.plan.BGP.Announcements
+	for _, p := range e.plan.BGP.Peers {
+		e.peers = append(e.peers, peerStatus(p, bgp.PeerState{ID: p.ID(), Established: true,
+			State: "Established"}))
+	}
+	e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"),
+		Received: []bgp.Received{from("192.168.4.3", "192.168.4.3")}}}
+	hop := route.Path{NextHop: addr("192.168.4.3"), Interface: "eth0", Weight: 1}
+	e.accounts = []fib.Account{programmed("10.1.3.0/26", route.BGP, hop)}
+	e.match = &route.Resolution{Prefix: pfx("10.1.3.0/26"), Ours: true, Owner: "source ours"}
+	e.found = &lookedUp{key: key("10.1.3.0/26"), ok: true, route: route.Route{
+		Key: key("10.1.3.0/26"), Paths: []route.Path{hop}}}
+	return e
+}
+
+// from is a path of a peer that is accepted and the best.
+func from(peer, hop string) bgp.Received {
+	a := bgp.Attributes{NextHop: addr(hop), LocalPref: new(uint32(2147482623))}
+	accepted := a
+	return bgp.Received{Peer: bgp.PeerID{Address: addr(peer)}, Sent: a, Accepted: &accepted,
+		Best: true}
+}
+
+func programmed(prefix string, o route.Origin, paths ...route.Path) fib.Account {
+	kind := route.Via
+	if len(paths) == 0 {
+		kind = route.Drop
+	}
+	return fib.Account{Entry: fib.Entry{Key: key(prefix), State: fib.Programmed, Origin: o,
+		Kind: kind, Paths: paths}, Claims: []fib.Claim{{Origin: o, Kind: kind, Chosen: true}}}
+}
+
+// ofA is this node's block, with a workload whose route another program has.
+func ofA(asked string) evidence {
+	e := ofB(asked)
+	e.paths, e.accounts = nil, []fib.Account{programmed("10.1.0.0/26", route.Own)}
+	e.found = &lookedUp{key: key("10.1.0.0/26"), ok: true, route: route.Route{
+		Key: key("10.1.0.0/26"), Kind: route.Drop}}
+	e.match = &route.Resolution{Prefix: pfx("10.1.0.77/32"), Usable: true, Owner: "source CNI"}
+	return e
+}
+
+func TestExplain(t *testing.T) {
+	nothing := func(e *evidence) {
+		e.paths, e.accounts, e.found = nil, nil, nil
+		e.match = &route.Resolution{Prefix: pfx("0.0.0.0/0"), Usable: true, Owner: "source CLI"}
+	}
+	for _, tc := range []struct {
+		name    string
+		e       evidence
+		change  func(*evidence)
+		fails   string // "": nothing
+		verdict string // a part of it
+	}{
+		{"all is well", ofB("10.1.3.7/32"), func(*evidence) {}, "",
+			"10.1.3.7 is forwarded to b by 10.1.3.0/26 of bgp via 192.168.4.3 eth0"},
+		{"a prefix", ofB("10.1.3.0/28"), func(*evidence) {}, "",
+			"10.1.3.0/28 is forwarded to b by 10.1.3.0/26 of bgp"},
+		{"no data at all", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.inputs.snapshot, e.datastore = nil, DatastoreStatus{Error: "refused"}
+		}, "data", "waiting for etcd: refused"},
+		{"stale data are data", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.datastore.Connected, e.datastore.Error = false, "refused"
+		}, "", "is forwarded to b"},
+		{"who owns the block is not known", ofB("10.1.3.7/32"), func(e *evidence) {
+			delete(e.inputs.snapshot.Blocks, pfx("10.1.3.0/26"))
+			e.blocksKnown, e.ownedError = false, "etcd is away"
+			nothing(e)
+		}, "announcement", "no peer announces a prefix that covers it"},
+		{"read for this question", ofB("10.1.4.7/32"), func(e *evidence) {
+			e.owned = []calico.Ownership{{Block: calico.Block{CIDR: pfx("10.1.4.0/26"),
+				Owner: calico.Owner{Host: "b"}}, Affinity: calico.AffinityPending}}
+			nothing(e)
+		}, "ipam", "its affinity is pending"},
+		{"a default route does not stand for a block", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("0.0.0.0/0"),
+				Received: []bgp.Received{from("192.168.4.3", "192.168.4.3")}}}
+			e.accounts = []fib.Account{programmed("0.0.0.0/0", route.BGP, route.Path{
+				NextHop: addr("192.168.4.3"), Interface: "eth0", Weight: 1})}
+		}, "announcement", "no peer announces 10.1.3.0/26, not even b (192.168.4.3)"},
+		{"a reflector passes it on while the session with the owner is down",
+			ofB("10.1.3.7/32"), func(e *evidence) {
+				e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+			}, "", "is forwarded to b"},
+		{"the session is down", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+		}, "session", "the session with b (192.168.4.3) is not up: hold timer; packets follow " +
+			"0.0.0.0/0 of source CLI"},
+		{"what is outside all pools has a down session for a suspect", ofB("192.0.2.7/32"),
+			func(e *evidence) {
+				nothing(e)
+				e.match = &route.Resolution{}
+				e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+			}, "announcement", "covers it; the session with b (192.168.4.3) is not up: hold timer"},
+		{"a longer prefix that is rejected counts for more than a shorter one",
+			ofB("10.1.3.7/32"), func(e *evidence) {
+				r := from("192.168.4.3", "192.168.4.3")
+				r.Accepted, r.Best, r.Looped, r.Sent.ASPath = nil, false, true, []uint32{64512}
+				e.paths = append([]bgp.PrefixPaths{{Prefix: pfx("10.1.3.7/32"),
+					Received: []bgp.Received{r}}}, e.paths...)
+			}, "import", "AS_PATH [64512] has AS 64512"},
+		{"a path with a next hop that makes no sense", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			r := from("192.168.4.3", "192.168.4.3")
+			r.BadHop = "next hop 224.0.0.1 is multicast"
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"), Received: []bgp.Received{r}}}
+		}, "import", "next hop 224.0.0.1 is multicast"},
+		{"BGP ignores the next hop", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			r := from("192.168.4.3", "192.168.4.3")
+			r.Rejected, r.Best = true, false
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"), Received: []bgp.Received{r}}}
+			e.unusable = []fib.UnusableNextHop{{Address: addr("192.168.4.3")}}
+			down := e.facts.Interfaces[0]
+			down.Up = false
+			e.facts.Interfaces = []route.Interface{down}
+		}, "next hop", "interface eth0, which has 192.168.4.0/24, is down"},
+		{"no data plane is wanted", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.noFIB, e.accounts, e.match, e.found, e.facts = true, nil, nil, nil, route.Facts{}
+		}, "", "known by 10.1.3.0/26, and nothing is programmed"},
+		{"the data plane is away", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.facts = route.Facts{Problem: "no socket"}
+		}, "data plane", "VPP is away: no socket"},
+		{"it was refused", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.accounts[0].State, e.accounts[0].Error = fib.Failed, "no memory"
+		}, "programmed", "10.1.3.0/26 is refused: no memory"},
+		{"it drifted", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.accounts[0].State, e.accounts[0].Drift = fib.Drifted, fib.Missing
+		}, "programmed", "then found missing"},
+		{"another's route goes before it", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.accounts[0].State, e.accounts[0].By = fib.Shadowed, "API"
+		}, "programmed", "10.1.3.0/26 is hidden by a route of API"},
+		{"nothing leads there without BGP", ofB("192.0.2.7/32"), func(e *evidence) {
+			nothing(e)
+			e.noBGP, e.match = true, &route.Resolution{}
+		}, "selection", "no source has a route that covers it"},
+		{"the tunnel is not there", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.plan.Encapsulation = &route.Encapsulation{Pools: []route.Pool{{Name: "pool",
+				Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP}}}
+			e.tunnels = []TunnelStatus{{Node: "b", Encapsulation: route.IPIP, State: "pending",
+				OuterDestination: addr("192.168.4.3"), Reason: "no plugin"}}
+		}, "tunnel", "the IPIP tunnel to b (192.168.4.3) is pending: no plugin"},
+		{"the owner's Node is gone", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			delete(e.inputs.snapshot.Nodes, "b")
+		}, "ipam", "there is no Node(b)"},
+		{"the owner is a reflector", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			n := e.inputs.snapshot.Nodes["b"]
+			n.RouteReflectorClusterID = "0.0.0.1"
+			e.inputs.snapshot.Nodes["b"], e.peers, e.plan.BGP.Peers = n, nil, nil
+		}, "session", "Node(b) is a route reflector, which is not in the mesh"},
+		{"etcd has no next hop", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			e.unrouted = []UnroutedStatus{{pfx("10.1.3.0/26"), "host b has no next hop"}}
+		}, "ipam", "host b has no next hop"},
+		{"it is otherwise just now", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.found.route.Kind, e.found.route.Paths = route.Drop, nil
+		}, "now", "it has 10.1.3.0/26 drop"},
+		{"the look-up failed, and says so", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.found.ok, e.found.err = false, errors.New("timeout")
+		}, "now", "the data plane answers: timeout"},
+		{"another's longer route outside IPAM is its business", ofB("192.0.2.7/32"),
+			func(e *evidence) {
+				e.accounts[0] = programmed("0.0.0.0/0", route.BGP, e.accounts[0].Paths...)
+				e.found, e.paths = nil, nil
+				e.match = &route.Resolution{Prefix: pfx("192.0.2.0/24"), Usable: true,
+					Owner: "source interface"}
+			}, "", "192.0.2.7 is forwarded by 192.0.2.0/24 of source interface"},
+		{"two nodes share it", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.inputs.snapshot.Nodes["c"] = calico.Node{Name: "c", IPv4: pfx("192.168.4.4/24")}
+			e.paths[0].Received = append(e.paths[0].Received, from("192.168.4.4", "192.168.4.4"))
+		}, "destination", "c announces 10.1.3.0/26, too"},
+		{"a router that is no node announces it", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.paths[0].Received[0].Sent.Originator = addr("192.0.2.1")
+			e.paths[0].Received[0].Accepted.NextHop = addr("192.168.4.9")
+		}, "", "is forwarded by 10.1.3.0/26"},
+		{"a route that was left", ofB("192.0.2.7/32"), func(e *evidence) {
+			nothing(e)
+			e.accounts = []fib.Account{{Entry: fib.Entry{Key: key("192.0.2.0/24"),
+				State: fib.Held}}}
+			e.sweepWaits = "waiting for b"
+		}, "left over", "the sweep will delete it: waiting for b"},
+
+		{"this node's workload", ofA("10.1.0.77/32"), func(*evidence) {}, "",
+			"10.1.0.77 is of this node (WorkloadEndpoint(default/w)), which announces " +
+				"10.1.0.77/32 to 1 peer"},
+		{"this node's block", ofA("10.1.0.0/26"), func(*evidence) {}, "",
+			"10.1.0.0/26 is of this node, and announced to 1 peer"},
+		{"this node", ofA("192.168.4.2/32"), func(*evidence) {}, "",
+			"192.168.4.2 is the address of this node"},
+		{"an unused address", ofA("10.1.0.5/32"), func(e *evidence) {
+			e.match = &route.Resolution{Prefix: pfx("10.1.0.0/26"), Ours: true}
+		}, "delivery", "no workload of this node has it"},
+		{"a borrowed address of an own block is another's", ofA("10.1.0.5/32"),
+			func(e *evidence) {
+				b := e.inputs.snapshot.Blocks[pfx("10.1.0.0/26")]
+				b.Allocations = []calico.Allocation{{Address: addr("10.1.0.5"), Node: "b"}}
+				e.inputs.snapshot.Blocks[b.CIDR] = b
+			}, "announcement", "no peer announces 10.1.0.5/32, not even b"},
+		{"the block waits for its drop", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.plan = PlanFor("a", e.inputs.snapshot, e.inputs.options, Facts{})
+			e.accounts[0].State = fib.Pending
+		}, "drop route", "10.1.0.0/26 of this node is not announced: 10.1.0.0/26 is pending"},
+		{"GoBGP does not have it", ofA("10.1.0.0/26"), func(e *evidence) { e.announced = nil },
+			"speaker", "GoBGP has not been handed it yet"},
+		{"nobody is there to hear it", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+		}, "session", "no session is up: the session with b (192.168.4.3) is not up: hold timer"},
+		{"nobody is to hear it", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.peers, e.plan.BGP.Peers = nil, nil
+		}, "session", "this node has no BGP peer of this family"},
+		{"another announces it", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.0.0/26"), Own: true, OwnIsBest: true,
+				Received: []bgp.Received{from("192.168.4.3", "192.168.4.3")}}}
+		}, "rival", "b (192.168.4.3) announces 10.1.0.0/26, too"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.change(&tc.e)
+			got := explain(tc.e)
+			if got.Fails != tc.fails || got.OK != (tc.fails == "") ||
+				!strings.Contains(got.Verdict, tc.verdict) {
+				t.Errorf("%q fails: %s\n%+v", got.Fails, got.Verdict, got.Steps)
+			}
+			if again := explain(tc.e); !reflect.DeepEqual(got, again) {
+				t.Errorf("the same evidence gives another explanation:\n%+v\n%+v", got, again)
+			}
+		})
+	}
+}
+
+// Each path says why it is not the best, by the first difference.
+func TestExplainSaysWhyAPathLoses(t *testing.T) {
+	for want, change := range map[string]func(*bgp.Attributes){
+		"LOCAL_PREF 5 is lower than 2147482623 of b (192.168.4.3)": func(a *bgp.Attributes) {
+			a.LocalPref = new(uint32(5))
+		},
+		"AS_PATH is longer than that of b (192.168.4.3)": func(a *bgp.Attributes) {
+			a.ASPath = []uint32{1}
+		},
+		"ORIGIN is higher than that of b (192.168.4.3)": func(a *bgp.Attributes) { a.Origin = 2 },
+		"MED 9 is not 0, that of b (192.168.4.3)": func(a *bgp.Attributes) {
+			a.MED = new(uint32(9))
+		},
+	} {
+		e := ofB("10.1.3.7/32")
+		worse := from("192.168.4.3", "192.168.4.9")
+		worse.Best = false
+		change(&worse.Sent)
+		*worse.Accepted = worse.Sent
+		e.paths[0].Received = append(e.paths[0].Received, worse)
+		if got := explain(e).Paths[1].Reason; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A datastore, a speaker or a data plane that does not answer costs a while, and no answer.
+func TestExplainWaitsForNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		began := time.Now()
+		got := n.agent.Explain(t.Context(), pfx("10.1.3.7/32"))
+		if took := time.Since(began); took > 4*askPatience {
+			t.Errorf("it took %s", took)
+		}
+		if got.Ownership.Problem != context.DeadlineExceeded.Error() ||
+			got.Dataplane.Problem != context.DeadlineExceeded.Error() || got.OK {
+			t.Errorf("got %+v", got)
+		}
+	}, func(c *Config) {
+		c.Owners = func(ctx context.Context, _ []netip.Prefix) ([]calico.Ownership, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		c.Resolve = func(ctx context.Context, _ uint32, _ netip.Addr) (route.Resolution, error) {
+			<-ctx.Done()
+			return route.Resolution{}, ctx.Err()
+		}
+	})
+}
