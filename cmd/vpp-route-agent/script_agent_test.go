@@ -302,24 +302,28 @@ func fileHas(sc *script, args []string) (string, error) {
 	return "", err
 }
 
-// fieldsOfStatus ("fields FILE"): every field that the table of docs/status.md names is in the JSON
-// of FILE, which has at least one element in each list; a field that the table says may be absent
-// need not be.
+// fieldsOfStatus ("fields FILE [PAGE]"): every field that the table of docs/status.md, or of
+// another page, names is in the JSON of FILE, which has at least one element in each list; a field
+// that the table says may be absent need not be.
 func fieldsOfStatus(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: fields FILE")
+	page := "status.md"
+	if len(args) == 2 {
+		page = args[1]
 	}
-	doc, err := os.ReadFile(sourceDir + "/../../docs/status.md")
+	if neg || len(args) == 0 || len(args) > 2 {
+		ts.Fatalf("usage: fields FILE [PAGE]")
+	}
+	doc, err := os.ReadFile(sourceDir + "/../../docs/" + page)
 	ts.Check(err)
 	var status any
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &status))
 	fields := documented(string(doc))
 	if len(fields) < 30 {
-		ts.Fatalf("the table of docs/status.md names only %d fields: %v", len(fields), fields)
+		ts.Fatalf("the table of docs/%s names only %d fields: %v", page, len(fields), fields)
 	}
 	for _, f := range fields {
 		if !f.optional && !has(status, strings.Split(f.path, ".")) {
-			ts.Logf("docs/status.md names %s, which is not there", f.path)
+			ts.Logf("docs/%s names %s, which is not there", page, f.path)
 			err = errors.New("fields are missing")
 		}
 	}

@@ -207,7 +207,7 @@ func (x *explainer) instead(name string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("; packets follow %s of %s", x.match.Prefix, ownerOf(*x.match))
+	return "; packets follow " + whose(*x.match)
 }
 
 // conclusion is the verdict where all links hold.
@@ -221,8 +221,8 @@ func (x *explainer) conclusion() string {
 		return fmt.Sprintf("%s is known by %s, and nothing is programmed (--dataplane none)",
 			x.subject(), x.heard().Prefix)
 	case w == nil && x.match != nil:
-		return fmt.Sprintf("%s is forwarded by %s of %s: none of ours leads there", x.subject(),
-			x.match.Prefix, ownerOf(*x.match))
+		return fmt.Sprintf("%s is forwarded by %s: none of ours leads there", x.subject(),
+			whose(*x.match))
 	case w == nil:
 		return x.subject() + " has no route, and needs none here"
 	}
@@ -244,7 +244,7 @@ func (x *explainer) conclusion() string {
 	}
 	if m := x.match; m != nil && m.Prefix.IsValid() && m.Prefix.Bits() > w.Key.Prefix.Bits() &&
 		m.Prefix.Bits() <= x.asked.Bits() {
-		return fmt.Sprintf("%s is forwarded by %s of %s", x.subject(), m.Prefix, ownerOf(*m))
+		return fmt.Sprintf("%s is forwarded by %s", x.subject(), whose(*m))
 	}
 	return out + x.remarks(w)
 }

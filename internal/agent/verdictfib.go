@@ -188,21 +188,22 @@ func (x *explainer) checkNow() (string, bool) {
 	case !m.Prefix.IsValid():
 		return "the data plane has no route to it", w == nil
 	case m.Prefix.Bits() > x.asked.Bits():
-		return fmt.Sprintf("%s of %s hides a part of it", m.Prefix, ownerOf(*m)), true
+		return fmt.Sprintf("%s hides a part of it", whose(*m)), true
 	case w != nil && m.Prefix.Bits() > w.Key.Prefix.Bits():
 		how := "forwards"
 		if !m.Usable {
 			how = "does not forward"
 		}
-		return fmt.Sprintf("packets follow %s of %s, which is longer than %s and %s", m.Prefix,
-			ownerOf(*m), w.Key, how), m.Usable && !x.owner.Expected.IsValid()
+		return fmt.Sprintf("packets follow %s, which is longer than %s and %s", whose(*m), w.Key,
+			how), m.Usable && !x.owner.Expected.IsValid()
 	}
-	return fmt.Sprintf("the data plane matches %s of %s", m.Prefix, ownerOf(*m)), true
+	return "the data plane matches " + whose(*m), true
 }
 
-func ownerOf(r route.Resolution) string {
+// whose names a route of the data plane, for people.
+func whose(r route.Resolution) string {
 	if r.Ours {
-		return "ours"
+		return "our " + r.Prefix.String()
 	}
-	return r.Owner
+	return fmt.Sprintf("%s of %s", r.Prefix, r.Owner)
 }

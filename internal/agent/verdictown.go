@@ -204,7 +204,7 @@ func (x *explainer) checkDelivery() (string, bool) {
 		return fmt.Sprintf("the data plane has no route to %s: the CNI plugin has not connected it",
 			x.host.Source), false
 	}
-	return fmt.Sprintf("the data plane matches %s of %s", m.Prefix, ownerOf(*m)), true
+	return "the data plane matches " + whose(*m), true
 }
 
 func (x *explainer) ownConclusion() string {
