@@ -199,6 +199,17 @@ func TestExplain(t *testing.T) {
 				e.match = &route.Resolution{Prefix: pfx("192.0.2.0/24"), Usable: true,
 					Owner: "source interface"}
 			}, "", "192.0.2.7 is forwarded by 192.0.2.0/24 of source interface"},
+		{"what the data plane reaches without us", ofB("192.168.4.3/32"), func(e *evidence) {
+			nothing(e)
+			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+			e.match = &route.Resolution{Prefix: pfx("192.168.4.0/24"), Usable: true,
+				Owner: "source interface"}
+		}, "", "is forwarded by 192.168.4.0/24 of source interface: no route of ours leads " +
+			"there; the session with b (192.168.4.3) is not up: hold timer"},
+		{"a prefix that covers routes", ofB("10.1.0.0/16"), func(e *evidence) {
+			nothing(e)
+			e.inside = []fib.Entry{{Key: key("10.1.3.0/26"), State: fib.Programmed}}
+		}, "announcement", "covers it; 1 longer routes of ours lie inside it"},
 		{"two nodes share it", ofB("10.1.3.7/32"), func(e *evidence) {
 			e.inputs.snapshot.Nodes["c"] = calico.Node{Name: "c", IPv4: pfx("192.168.4.4/24")}
 			e.paths[0].Received = append(e.paths[0].Received, from("192.168.4.4", "192.168.4.4"))

@@ -196,7 +196,8 @@ func (x *explainer) complaint(name, text string) string {
 
 // instead says which route packets follow in place of the missing one.
 func (x *explainer) instead(name string) string {
-	if name == "data plane" || x.match == nil || !x.match.Prefix.IsValid() {
+	if name == "data plane" || x.match == nil || !x.match.Prefix.IsValid() ||
+		x.match.Prefix.Bits() > x.asked.Bits() {
 		return ""
 	}
 	if !x.match.Usable && !x.match.Ours {
@@ -221,8 +222,8 @@ func (x *explainer) conclusion() string {
 		return fmt.Sprintf("%s is known by %s, and nothing is programmed (--dataplane none)",
 			x.subject(), x.heard().Prefix)
 	case w == nil && x.match != nil:
-		return fmt.Sprintf("%s is forwarded by %s: none of ours leads there", x.subject(),
-			whose(*x.match))
+		return fmt.Sprintf("%s is forwarded by %s: no route of ours leads there%s", x.subject(),
+			whose(*x.match), x.downSessions())
 	case w == nil:
 		return x.subject() + " has no route, and needs none here"
 	}

@@ -95,6 +95,8 @@ func (x *explainer) describeOwner() string {
 		parts = append(parts, fmt.Sprintf("nobody owns block %s", o.Block))
 	case x.ownedError != "":
 		parts = append(parts, "its block could not be read: "+x.ownedError)
+	case o.Pool != nil && x.asked.Bits() < o.Pool.BlockSize:
+		parts = append(parts, fmt.Sprintf("it lies in IPPool(%s)", o.Pool.Name))
 	case o.Pool != nil:
 		known := ""
 		if !x.blocksKnown {
@@ -197,8 +199,12 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 		return fmt.Sprintf("%s announce%s %s", x.peersOf(h.Received), plural(h.Received),
 			h.Prefix), true
 	}
-	if !x.lacks() && x.wanted() != nil {
+	switch m := x.match; {
+	case x.lacks():
+	case x.wanted() != nil:
 		return "", true
+	case x.owner.Pool == nil && m != nil && m.Usable && m.Prefix.Bits() <= x.asked.Bits():
+		return "no peer announces a prefix that covers it, nor need one", true
 	}
 	what := "a prefix that covers it"
 	if x.owner.Expected.IsValid() {
@@ -208,6 +214,9 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 	if all := x.sessionsWith(x.owner.Host); x.owner.Host != "" && len(all) > 0 {
 		return fmt.Sprintf("%s, not even %s, whose it is: ask explain there", text,
 			nameOfPeer(all[0])), false
+	}
+	if n := len(x.inside) + x.insideMore; n > 0 {
+		text += fmt.Sprintf("; %d longer routes of ours lie inside it", n)
 	}
 	return text + x.downSessions(), false
 }
