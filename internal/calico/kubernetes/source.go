@@ -43,9 +43,10 @@ const (
 // and Status are safe for concurrent use, before and during Run.
 type Source struct {
 	*kubernetes.Follower
-	data *data
-	log  *slog.Logger
-	out  chan *calico.Snapshot
+	client *kubernetes.Client
+	data   *data
+	log    *slog.Logger
+	out    chan *calico.Snapshot
 	// named are the problems that were logged; owned by Run's goroutine
 	named calico.NamedProblems
 }
@@ -56,8 +57,8 @@ func New(client *kubernetes.Client, cfg Config, log *slog.Logger) (*Source, erro
 		return nil, errors.New("no node name is given")
 	}
 	s := &Source{
-		data: &data{Config: cfg, store: calico.NewStoreFor(cfg.Node, cfg.Needs)},
-		log:  log.With("component", "kubernetes"), out: make(chan *calico.Snapshot, 1),
+		client: client, data: &data{Config: cfg, store: calico.NewStoreFor(cfg.Node, cfg.Needs)},
+		log: log.With("component", "kubernetes"), out: make(chan *calico.Snapshot, 1),
 	}
 	kept := map[string]kubernetes.Kept{}
 	s.data.clusterIPs.Store(cfg.ClusterIPs)
