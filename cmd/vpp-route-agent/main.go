@@ -65,8 +65,9 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
-		drainCommand(), planCommand(), reflectorsCommand(), reflectorControllerCommand(),
-		versionCommand(), demoCommand(), labCommand(), configReferenceCommand(), manCommand())
+		drainCommand(), logLevelCommand(), planCommand(), reflectorsCommand(),
+		reflectorControllerCommand(), versionCommand(), demoCommand(), labCommand(),
+		configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()
 	forEachCommand(root, checkArguments)

@@ -12,8 +12,8 @@ import (
 
 // AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
 // /v1/tunnels, /v1/match?address=A, /v1/explain?prefix=P, /v1/external?key=K,
-// /v1/external/history and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
-// /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
+// /v1/external/history, /v1/log-level and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
+// /v1/log-level?level=L&for=D, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
@@ -23,7 +23,11 @@ func (a *Agent) AdminHandler() http.Handler {
 		"GET /v1/tunnels": func(*http.Request) (any, error) { return a.Tunnels(), nil },
 		"GET /v1/match":   a.serveMatch,
 		"GET /v1/explain": a.serveExplain,
-		"POST /v1/audit":  func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
+
+		"GET /v1/log-level":  func(*http.Request) (any, error) { return a.logLevel(), nil },
+		"POST /v1/log-level": a.serveLogLevel,
+
+		"POST /v1/audit": func(r *http.Request) (any, error) { return a.Audit(r.Context()) },
 
 		"GET /v1/external":         a.serveExternal,
 		"GET /v1/external/history": a.serveExternalHistory,

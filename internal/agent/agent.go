@@ -138,6 +138,8 @@ type Agent struct {
 
 	firstPlan sync.Once // closes hasPlan
 
+	startLevel slog.Level // of Log, before any resource has set it
+
 	noting sync.Mutex // held while the drain is noted on disk; locked before mu
 
 	mu       sync.Mutex
@@ -146,6 +148,7 @@ type Agent struct {
 	believe  bool      // the datastore's list: an operator has found it right
 	drain    drain
 	traffic  traffic
+	logs     logOverride
 }
 
 // state is the part of Run's state that Status shows.
@@ -178,6 +181,9 @@ func New(cfg Config) *Agent {
 		state:   state{noBGP: cfg.Speaker == nil, sweepWaits: deferral{}.waiting(time.Time{})},
 	}
 	a.absence.since, a.shown = a.started, a.state
+	if a.logs.taken = true; cfg.LogLevel != nil {
+		a.startLevel = cfg.LogLevel.Level()
+	}
 	if a.noBGP {
 		a.cfg.Speaker = noSpeaker{}
 	}
@@ -230,6 +236,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // turn brings everything up to date. An error ends Run.
 func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error {
+	a.stepLogLevel(now)
 	a.stepTraffic(now, counted)
 	if a.stepDrain(now) {
 		return a.endDrain(ctx)
@@ -320,24 +327,6 @@ func (a *Agent) take(s *calico.Snapshot) {
 	a.handsOff = s.DatastoreNotReady
 	if !s.DatastoreNotReady {
 		a.snapshot, a.received = s, s.Received
-	}
-}
-
-func (a *Agent) setLogLevel(s *calico.Snapshot) {
-	own := a.cfg.OwnLogLevel
-	switch {
-	case a.cfg.LogLevel == nil:
-		return
-	case own != nil:
-		a.cfg.LogLevel.Set(*own)
-		return
-	case s == nil:
-		return
-	}
-	if old, now := a.cfg.LogLevel.Level(), bgp.LogLevel(a.cfg.Node, s); now != old {
-		a.cfg.LogLevel.Set(min(old, now)) // so that the change itself is logged
-		a.cfg.Log.Info("the log level follows Calico's logSeverityScreen", "level", now)
-		a.cfg.LogLevel.Set(now)
 	}
 }
 
