@@ -282,7 +282,7 @@ type datastoreStub chan *calico.Snapshot
 
 func (d datastoreStub) Snapshots() <-chan *calico.Snapshot { return d }
 func (d datastoreStub) Status() DatastoreStatus {
-	return DatastoreStatus{Connected: true, Synced: true}
+	return DatastoreStatus{Connected: true, Synced: true, Kept: "ok"}
 }
 
 // node is an agent with its sinks, running in a bubble.

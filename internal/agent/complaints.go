@@ -1,6 +1,10 @@
 package agent
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // complaint is something that status can show, by the name of a condition and a reason. Metrics
 // have a series for each, also while it does not hold; docs/monitoring.md says what each means.
@@ -22,6 +26,39 @@ var reasons = map[string][]string{
 	"report": {"not_published", "too_many_questions"},
 	"state":  {"not_opened"},
 	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
+}
+
+// deliberate are those that somebody has asked for: they do not make a node degraded.
+var deliberate = map[complaint]bool{{"bgp", "off"}: true, {"bgp", "prefixes_withheld"}: true,
+	{"drain", "draining"}: true, {"drain", "withdrawn"}: true}
+
+// The words of Status.Health.
+const (
+	HealthReady    = "ready"
+	HealthDegraded = "degraded" // in service, and something is not as it should be
+	HealthNotReady = "not ready"
+)
+
+// setHealth sets what follows from the rest of s.
+func (s *Status) setHealth() {
+	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
+	s.Degraded = []DegradedStatus{}
+	for c, is := range s.complaints() {
+		if is && !deliberate[c] {
+			s.Degraded = append(s.Degraded, DegradedStatus{c.condition, c.reason})
+		}
+	}
+	slices.SortFunc(s.Degraded, func(a, b DegradedStatus) int {
+		return cmp.Or(cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Reason, b.Reason))
+	})
+	switch {
+	case !s.Ready:
+		s.Health = HealthNotReady
+	case len(s.Degraded) > 0:
+		s.Health = HealthDegraded
+	default:
+		s.Health = HealthReady
+	}
 }
 
 // complaints returns what status shows now.

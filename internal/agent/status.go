@@ -15,15 +15,18 @@ import (
 // Status is what `status -o json` prints. docs/status.md documents each field with a full sample.
 // Fields are added, never renamed or removed.
 type Status struct {
-	Node       string          `json:"node"`
-	Version    string          `json:"version"`
-	Started    time.Time       `json:"started"`
-	Ready      bool            `json:"ready"`
-	Conditions []Condition     `json:"conditions"`
-	BGP        BGPStatus       `json:"bgp"`
-	FIB        FIBStatus       `json:"fib"`
-	Datastore  DatastoreStatus `json:"datastore"`
-	Learn      []string        `json:"learn"` // sources of routes to other nodes: "bgp", "etcd"
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Ready   bool      `json:"ready"`
+	// Health is "ready", "degraded" or "not ready"; Degraded has the reasons, also of the last.
+	Health     string           `json:"health"`
+	Degraded   []DegradedStatus `json:"degraded"`
+	Conditions []Condition      `json:"conditions"`
+	BGP        BGPStatus        `json:"bgp"`
+	FIB        FIBStatus        `json:"fib"`
+	Datastore  DatastoreStatus  `json:"datastore"`
+	Learn      []string         `json:"learn"` // sources of routes to other nodes: "bgp", "etcd"
 	// Unrouted are the blocks and borrowed addresses of other hosts that yield no route from etcd.
 	Unrouted []UnroutedStatus `json:"unrouted"`
 	Uplink   *UplinkStatus    `json:"uplink,omitempty"`
@@ -36,6 +39,12 @@ type Status struct {
 	Problems []ProblemStatus `json:"problems"`
 	// Drain is set while this node leaves service, or has left it.
 	Drain *DrainStatus `json:"drain,omitempty"`
+}
+
+// DegradedStatus is something that is not as it should be: a reason of docs/monitoring.md.
+type DegradedStatus struct {
+	Condition string `json:"condition"`
+	Reason    string `json:"reason"`
 }
 
 // UnroutedStatus is a prefix whose node is not in IPAM's data, and why.
@@ -330,7 +339,7 @@ func (a *Agent) Status() Status {
 	if drain.Phase != NotDraining || drain.NotKept != "" {
 		s.Conditions = append(s.Conditions, drainCondition(drain))
 	}
-	s.Ready = !slices.ContainsFunc(s.Conditions, func(c Condition) bool { return !c.OK })
+	s.setHealth()
 	return s
 }
 

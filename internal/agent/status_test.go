@@ -4,10 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/route"
 )
 
 // TestPortTakenNamesTheOtherSpeaker: two speakers on one node are the first mistake that one makes
@@ -87,4 +93,58 @@ func TestNothingProgrammedIsNotReady(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, c.Message, want)
 		}
 	}
+}
+
+// One dead peer takes no node out of service: it is degraded, and says why.
+func TestHealth(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Minute)
+		up := bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}, Established: true,
+			EndOfRIB: true, GR: true}
+		n.speaker.setStates(up)
+		time.Sleep(time.Second)
+		if s := n.agent.Status(); s.Health != HealthReady || len(s.Degraded) != 0 || !s.Ready {
+			t.Errorf("%s, %v, %+v", s.Health, s.Degraded, s.Conditions)
+		}
+		n.speaker.setStates(bgp.PeerState{ID: up.ID})
+		time.Sleep(time.Second)
+		s := n.agent.Status()
+		if s.Health != HealthDegraded || !s.Ready || !slices.Equal(s.Degraded,
+			[]DegradedStatus{{"bgp", "sessions_down"}}) {
+			t.Errorf("without its peer %s, %v", s.Health, s.Degraded)
+		}
+		n.dataplane.facts <- route.Facts{Problem: "no socket"}
+		time.Sleep(time.Second)
+		if s := n.agent.Status(); s.Health != HealthNotReady || s.Ready {
+			t.Errorf("without a data plane %s", s.Health)
+		}
+	})
+}
+
+// The process is alive while its loop turns, whatever it waits for.
+func TestLive(t *testing.T) {
+	live := func(n *node) int {
+		w := httptest.NewRecorder()
+		n.agent.HealthHandler().ServeHTTP(w, httptest.NewRequest("GET", "/healthz", nil))
+		return w.Code
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		time.Sleep(time.Hour)
+		if got := live(n); got != http.StatusOK {
+			t.Errorf("without data and data plane: %d", got)
+		}
+		n.speaker.setDelay(time.Hour)
+		n.dataplane.facts <- route.Facts{Identity: "one"}
+		n.snapshots <- cluster()
+		time.Sleep(time.Minute)
+		if got := live(n); got != http.StatusOK {
+			t.Errorf("a minute after the last turn: %d", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := live(n); got != http.StatusServiceUnavailable {
+			t.Errorf("three minutes after the last turn: %d", got)
+		}
+	})
 }
