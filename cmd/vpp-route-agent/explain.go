@@ -70,8 +70,8 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	writeClaims(b, e.Routes)
 	writeInside(b, e)
 	if d := e.Dataplane; d.Entry != "" {
-		fmt.Fprintf(b, "\nThe data plane, asked just now for %s: %s\n",
-			entryAskedFor(e), d.Entry)
+		fmt.Fprintf(b, "\nThe data plane, asked just now for %s: %s%s\n",
+			entryAskedFor(e), d.Entry, counted(d))
 	}
 	writeExports(b, e.Exports)
 	for _, p := range e.Problems {
@@ -79,6 +79,17 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// counted says what was forwarded by an entry; "" where nothing counts.
+func counted(d agent.DataplaneAnswer) string {
+	switch {
+	case d.Packets != nil && d.Bytes != nil:
+		return fmt.Sprintf("; %d packets, %d bytes since it was made", *d.Packets, *d.Bytes)
+	case d.NotCounted != "":
+		return "; packets are not counted: " + d.NotCounted
+	}
+	return ""
 }
 
 // entryAskedFor is the first route that was acknowledged.

@@ -24,6 +24,7 @@ import (
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
 	"vpp-route-agent/internal/uplink"
+	"vpp-route-agent/vpp"
 )
 
 // program is the daemon. Stages make its parts, and none runs before all are made: when a stage
@@ -159,6 +160,9 @@ func (p *program) addDataplane() error {
 	if p.cfg.dataplane != "none" {
 		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve
 		p.conf.Lookup = dp.Lookup
+		if v, ok := dp.(*vpp.VPP); ok {
+			p.conf.Counted = v.Counted
+		}
 	}
 	p.add(dp.Run)
 	p.add(p.engine.Run)

@@ -42,7 +42,12 @@ type evidence struct {
 	match      *route.Resolution // of the first address asked about; nil: not known
 	matchError string
 	found      *lookedUp // of the first of accounts that was acknowledged; nil: none was
+	counted    *counts   // of the same; nil: it is not counted
+	countError string    // why not; "" where nothing counts
 }
+
+// counts are what the data plane has forwarded by an entry.
+type counts struct{ packets, bytes uint64 }
 
 // lookedUp is the answer to an exact look-up.
 type lookedUp struct {
@@ -176,6 +181,37 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	found := lookedUp{key: e.accounts[i].Key}
 	found.route, found.ok, found.err = a.cfg.Lookup(looking, found.key)
 	e.found = &found
+	a.count(ctx, e)
+}
+
+// count waits no longer than for another answer, though the data plane may be frozen.
+func (a *Agent) count(ctx context.Context, e *evidence) {
+	if a.cfg.Counted == nil {
+		return
+	}
+	type answer struct {
+		counts
+		ok  bool
+		err error
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	done, key := make(chan answer, 1), e.found.key
+	go func() {
+		var got answer
+		got.packets, got.bytes, got.ok, got.err = a.cfg.Counted(ctx, key)
+		done <- got
+	}()
+	select {
+	case got := <-done:
+		if got.err != nil {
+			e.countError = got.err.Error()
+		} else if got.ok {
+			e.counted = &got.counts
+		}
+	case <-ctx.Done():
+		e.countError = ctx.Err().Error()
+	}
 }
 
 // differs says how an exact look-up differs from what was acknowledged; "": it does not.

@@ -310,7 +310,8 @@ func TestExplainWaitsForNobody(t *testing.T) {
 		if took := time.Since(began); took > 4*askPatience {
 			t.Errorf("it took %s", took)
 		}
-		if got.Ownership.Problem != context.DeadlineExceeded.Error() ||
+		if got.Dataplane.NotCounted != "" || // nothing was acknowledged
+			got.Ownership.Problem != context.DeadlineExceeded.Error() ||
 			got.Dataplane.Problem != context.DeadlineExceeded.Error() || got.OK {
 			t.Errorf("got %+v", got)
 		}
@@ -324,4 +325,42 @@ func TestExplainWaitsForNobody(t *testing.T) {
 			return route.Resolution{}, ctx.Err()
 		}
 	})
+}
+
+// A frozen data plane does not say what it has counted, nor that it does not.
+func TestExplainCounts(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		var release chan struct{} // of the bubble
+		inBubble(t, func(t *testing.T, n *node) {
+			n.dataplane.facts <- live
+			n.snapshots <- cluster()
+			time.Sleep(time.Second)
+			got := n.agent.Explain(t.Context(), pfx("10.1.0.0/26")).Dataplane
+			switch {
+			case frozen:
+				if got.Packets != nil || got.NotCounted != context.DeadlineExceeded.Error() {
+					t.Errorf("frozen: %+v", got)
+				}
+			case got.Packets == nil || *got.Packets != 7 || *got.Bytes != 700 ||
+				got.NotCounted != "":
+				t.Errorf("got %+v", got)
+			}
+			close(release)
+		}, func(c *Config) {
+			release = make(chan struct{})
+			c.Resolve = func(context.Context, uint32, netip.Addr) (route.Resolution, error) {
+				return route.Resolution{}, nil
+			}
+			c.Lookup = func(_ context.Context, k route.Key) (route.Route, bool, error) {
+				return route.Route{Key: k, Kind: route.Drop}, true, nil
+			}
+			c.Counted = func(_ context.Context, k route.Key) (packets, bytes uint64, ok bool,
+				err error) {
+				if frozen {
+					<-release
+				}
+				return 7, 700, k == key("10.1.0.0/26"), nil
+			}
+		})
+	}
 }

@@ -68,7 +68,10 @@ func (x *explainer) details() Explanation {
 		out.Dataplane.Match = &m
 	}
 	if x.found != nil {
-		out.Dataplane.Entry = "as acknowledged"
+		out.Dataplane.Entry, out.Dataplane.NotCounted = "as acknowledged", x.countError
+		if c := x.counted; c != nil {
+			out.Dataplane.Packets, out.Dataplane.Bytes = &c.packets, &c.bytes
+		}
 		for _, a := range x.accounts {
 			if a.Key == x.found.key && x.found.differs(a) != "" {
 				out.Dataplane.Entry = x.found.differs(a)

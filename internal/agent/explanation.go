@@ -112,6 +112,11 @@ type DataplaneAnswer struct {
 	// Entry is our entry of Routes[0], by exact look-up: "as acknowledged" or how it differs.
 	Entry   string `json:"entry,omitempty"`
 	Problem string `json:"problem,omitempty"`
+	// Packets and Bytes were forwarded by that entry since it was made, whoever's it is;
+	// NotCounted says why they are absent.
+	Packets    *uint64 `json:"packets,omitempty"`
+	Bytes      *uint64 `json:"bytes,omitempty"`
+	NotCounted string  `json:"notCounted,omitempty"`
 }
 
 // ExportStatus is what a peer gets.
