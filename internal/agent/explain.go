@@ -36,7 +36,7 @@ type evidence struct {
 	inside     []fib.Entry
 	insideMore int
 	facts      route.Facts
-	unusable   []fib.UnusableNextHop
+	unusable   []NextHopStatus
 	tunnels    []TunnelStatus
 
 	match      *route.Resolution // of the first address asked about; nil: not known
@@ -137,7 +137,8 @@ func (a *Agent) gatherRoutes(e *evidence, around []netip.Prefix) {
 		keys[i].Prefix = p
 	}
 	e.accounts = a.cfg.FIB.Account(keys)
-	e.facts, e.unusable = a.cfg.FIB.Facts(), a.cfg.FIB.UnusableNextHops()
+	e.facts = a.cfg.FIB.Facts()
+	e.unusable = append(unusableHops(a.cfg.FIB), a.usable.list()...)
 	if !e.asked.IsSingleIP() {
 		e.inside, e.insideMore = a.cfg.FIB.Inside(e.asked, maxInside)
 		e.insideMore -= len(e.inside)

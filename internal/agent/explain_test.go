@@ -142,11 +142,21 @@ func TestExplain(t *testing.T) {
 			r := from("192.168.4.3", "192.168.4.3")
 			r.Rejected, r.Best = true, false
 			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"), Received: []bgp.Received{r}}}
-			e.unusable = []fib.UnusableNextHop{{Address: addr("192.168.4.3")}}
+			e.unusable = []NextHopStatus{{Address: addr("192.168.4.3"), Reason: "no way"}}
 			down := e.facts.Interfaces[0]
 			down.Up = false
 			e.facts.Interfaces = []route.Interface{down}
 		}, "next hop", "interface eth0, which has 192.168.4.0/24, is down"},
+		{"BGP ignores the next hop in this pool", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			r := from("192.168.4.3", "192.168.4.3")
+			r.Rejected, r.Best = true, false
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"), Received: []bgp.Received{r}}}
+			e.unusable = []NextHopStatus{
+				{addr("192.168.4.3"), "another pool's", new(pfx("10.2.0.0/16"))},
+				{addr("192.168.4.3"), "it is no Node", new(pfx("10.1.0.0/16"))},
+			}
+		}, "next hop", "is not forwarded: it is no Node"},
 		{"no data plane is wanted", ofB("10.1.3.7/32"), func(e *evidence) {
 			e.noFIB, e.accounts, e.match, e.found, e.facts = true, nil, nil, nil, route.Facts{}
 		}, "", "known by 10.1.3.0/26, and nothing is programmed"},

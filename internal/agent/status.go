@@ -425,13 +425,9 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 			stats.Drift.Extra, stats.Drift.Repaired},
 		Adopted: stats.Adopted, Sweep: cmp.Or(sweepWaits, "done"),
 		Journal: journalStatus(stats.Journal),
-		Routes:  []RouteCounts{}, UnusableNextHops: []NextHopStatus{},
+		Routes:  []RouteCounts{}, UnusableNextHops: unusableHops(e),
 		OpsPut: stats.Put, OpsDeleted: stats.Deleted, OpsFailed: stats.Errors,
 		refusal: stats.Refusal, OpsQueued: stats.Queued, Batches: stats.Batches,
-	}
-	for _, hop := range e.UnusableNextHops() {
-		s.UnusableNextHops = append(s.UnusableNextHops,
-			NextHopStatus{Address: hop.Address, Reason: hop.Reason.String()})
 	}
 	for _, e := range settled.Open {
 		s.Unsettled = append(s.Unsettled, routeStatus(e))
@@ -448,6 +444,15 @@ func fibStatus(dataplane string, e *fib.Engine, sweepWaits string) FIBStatus {
 			c.Programmed, c.Failed, c.Unusable, c.Held, c.Shadowed, c.Drifted})
 	}
 	return s
+}
+
+// unusableHops are those that lead nowhere, whatever the prefix.
+func unusableHops(e *fib.Engine) []NextHopStatus {
+	out := []NextHopStatus{}
+	for _, hop := range e.UnusableNextHops() {
+		out = append(out, NextHopStatus{Address: hop.Address, Reason: hop.Reason.String()})
+	}
+	return out
 }
 
 func linuxStatus(e *fib.Engine) *LinuxStatus {

@@ -43,8 +43,9 @@ func (x *explainer) checkRejected() (string, bool) {
 			continue
 		}
 		for _, hop := range x.unusable {
-			if r.Rejected && hop.Address == r.Accepted.NextHop {
-				return hop.Reason.String() + x.downInterface(hop.Address), false
+			in := hop.Pool == nil || route.Inside(h.Prefix, *hop.Pool)
+			if r.Rejected && in && hop.Address == r.Accepted.NextHop {
+				return hop.Reason + x.downInterface(hop.Address), false
 			}
 		}
 		if r.Rejected {
