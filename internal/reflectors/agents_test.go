@@ -67,10 +67,10 @@ func (s sink) Learned(prefix netip.Prefix, paths []bgp.Path) {
 	}
 }
 
-// store is Calico's data as an agent takes them.
-type store struct{ *calicoetcd.Source }
+// datastore is Calico's data as an agent takes them.
+type datastore struct{ *calicoetcd.Source }
 
-func (s store) Status() agent.DatastoreStatus { return agent.DatastoreStatus{Synced: true} }
+func (s datastore) Status() agent.DatastoreStatus { return agent.DatastoreStatus{Synced: true} }
 
 // starting is held while agents start, one after the other: the first GoBGP of a process writes
 // variables that all read. Later ones find them as they want them.
@@ -145,7 +145,7 @@ func (a *agents) run(ctx context.Context, running *sync.WaitGroup, node string) 
 		}})
 	must(a.t, err)
 	it = agent.New(agent.Config{
-		Node: node, Version: "v1", Dataplane: "vpp", Datastore: store{source}, Speaker: speaker,
+		Node: node, Version: "v1", Dataplane: "vpp", Datastore: datastore{source}, Speaker: speaker,
 		FIB: engine, Resolver: engine, Forwarded: dataplane.Forwarded, Resolve: dataplane.Resolve,
 		Settings: agent.Settings{
 			Deferral: time.Second, BGP: bgp.Options{NextHop4: a.nextHop(node)},

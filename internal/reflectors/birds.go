@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 )
@@ -177,18 +175,15 @@ func (l *leader) hearBirds(ctx context.Context) error {
 	if len(l.inEtcd) == 0 && (l.swept || l.last.goalRevision == 0 || !l.last.hasBird()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	resp, err := l.kv.Get(ctx, reflector.BirdQuestionPrefix, clientv3.WithPrefix())
+	answers, revision, err := l.term.birds(ctx)
 	if err != nil {
 		return err
 	}
 	var done []string
 	there, garbled := map[string]bool{}, map[string]bool{}
-	for _, kv := range resp.Kvs {
-		key := string(kv.Key)
+	for key, value := range answers {
 		there[key] = true
-		s, err := calico.DecodeNodeStatus(kv.Value)
+		s, err := calico.DecodeNodeStatus(value)
 		if err != nil {
 			if garbled[key] = true; !l.garbled[key] {
 				l.log.Warn("an answer of calico-node cannot be read", "key", key, "err", err)
@@ -201,7 +196,7 @@ func (l *leader) hearBirds(ctx context.Context) error {
 	}
 	l.swept, l.garbled = true, garbled
 	for key, q := range l.inEtcd {
-		if !there[key] && q.revision <= resp.Header.Revision { // a person has deleted it
+		if !there[key] && q.revision <= revision { // a person has deleted it
 			l.birds.gone([]string{key})
 		}
 	}
@@ -216,11 +211,9 @@ func (l *leader) askBirds(ctx context.Context, nodes []string) (next time.Time, 
 	ask, next := l.birds.due(nodes, time.Now())
 	for _, node := range ask {
 		l.serial++
-		name := fmt.Sprintf("%s-%d", l.questionID(), l.serial)
-		key, at := reflector.BirdQuestionPrefix+name, time.Now()
-		// The lease ends with the controller; an answer frees the key of it.
-		_, revision, err := l.write(ctx, nil, clientv3.OpPut(key,
-			string(reflector.BirdQuestion(name, node, l.name, at)), clientv3.WithLease(l.lease)))
+		name, at := fmt.Sprintf("%s-%d", l.term.id(), l.serial), time.Now()
+		key := reflector.BirdQuestionPrefix + name
+		revision, err := l.term.askBird(ctx, key, reflector.BirdQuestion(name, node, l.name, at))
 		if err != nil {
 			return next, err
 		}
@@ -237,15 +230,11 @@ func (l *leader) endBirds(ctx context.Context) error {
 	return l.deleteBirds(ctx, slices.Collect(maps.Keys(l.inEtcd)))
 }
 
-// deleteBirds deletes questions, as many at a time as etcd's limit of operations allows.
+// deleteBirds deletes questions.
 func (l *leader) deleteBirds(ctx context.Context, keys []string) error {
 	slices.Sort(keys)
 	for some := range slices.Chunk(keys, maxDeleted) {
-		var ops []clientv3.Op
-		for _, key := range some {
-			ops = append(ops, clientv3.OpDelete(key))
-		}
-		if _, _, err := l.write(ctx, nil, ops...); err != nil {
+		if err := l.term.endBirds(ctx, some); err != nil {
 			return err
 		}
 		l.birds.gone(some)

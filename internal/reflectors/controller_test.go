@@ -390,7 +390,7 @@ func (x *tappedTxn) Commit() (*clientv3.TxnResponse, error) {
 
 func tapped(k tap) func(*Controller) {
 	return func(c *Controller) {
-		c.watched = func(kv clientv3.KV) clientv3.KV {
+		c.store.(*etcdStore).watched = func(kv clientv3.KV) clientv3.KV {
 			k.KV = kv
 			return k
 		}

@@ -52,8 +52,8 @@ func TestAnotherHistory(t *testing.T) {
 		Log: testlog.New(t),
 	})
 	must(t, err)
-	l := &leader{Controller: it, kv: c.client, key: key, created: put.Header.Revision,
-		seen: newHistory(put.Header), lost: map[string]time.Time{}}
+	l := &leader{Controller: it, lost: map[string]time.Time{}, term: &etcdTerm{kv: c.client,
+		key: key, created: put.Header.Revision, seen: newHistory(put.Header)}}
 	must(t, l.look(t.Context()))
 	must(t, l.look(t.Context()))
 	for what, change := range map[string]func(*reading){

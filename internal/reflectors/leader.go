@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"vpp-route-agent/bgp/reflector"
 )
 
@@ -30,14 +28,8 @@ const (
 // since when it is connected, which agents it has lost since, and the answers to its questions.
 type leader struct {
 	*Controller
-	client *clientv3.Client
-	kv     clientv3.KV
-	lease  clientv3.LeaseID
-	// key is that of the leader, created at a revision. Every write compares it.
-	key     string
-	created int64
-	began   time.Time
-	seen    *history
+	term  term
+	began time.Time
 	// goalSeen is when the goal was first seen as it is.
 	goalSeen time.Time
 
@@ -62,7 +54,7 @@ func (l *leader) lead(ctx context.Context) error {
 	defer watching.Wait()
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	watching.Go(func() { l.watch(ctx, changed) })
+	watching.Go(func() { l.follow(ctx, changed) })
 	defer l.leave(ctx)
 	stale, timer := true, time.NewTimer(0)
 	defer timer.Stop()
@@ -100,40 +92,17 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 }
 
-// watch tells of changes. A watch that begins tells of one, too: what it has missed is then read.
-func (l *leader) watch(ctx context.Context, changed chan<- struct{}) {
+// follow tells of changes.
+func (l *leader) follow(ctx context.Context, changed chan<- struct{}) {
 	tell := func() {
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
-	prefixes := []string{reflector.NodesPrefix}
-	for _, kind := range calicoKinds {
-		prefixes = append(prefixes, calicoPrefix(kind))
-	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	follow := func(key string, more ...clientv3.OpOption) {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				watch := l.client.Watch(clientv3.WithRequireLeader(ctx), key,
-					append(more, clientv3.WithCreatedNotify())...)
-				for range watch {
-					tell()
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(lookAgain):
-				}
-			}
-		})
-	}
-	for _, p := range prefixes {
-		follow(p, clientv3.WithPrefix())
-	}
-	follow(reflector.GoalKey)
-	follow(reflector.AgentsKey)
+	all.Go(func() { l.term.follow(ctx, tell) })
 	all.Go(func() { l.followKubernetes(ctx, tell) })
 }
 
@@ -207,16 +176,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// look reads etcd.
+// look reads the datastore.
 func (l *leader) look(ctx context.Context) error {
-	r, err := read(ctx, l.kv, l.version)
+	r, err := l.term.read(ctx, l.version)
 	if err != nil {
 		return err
-	}
-	if !slices.ContainsFunc(r.states, func(s State) bool {
-		return s.key == l.key && s.created == l.created
-	}) {
-		return errLeadLost
 	}
 	now := time.Now()
 	if l.last != nil && (r.cluster != l.last.cluster || r.revision < l.last.revision) {
@@ -231,7 +195,6 @@ func (l *leader) look(ctx context.Context) error {
 		l.goalSeen = now
 	}
 	l.last = r
-	l.seen.saw(r.revision)
 	l.update(func(s *ControllerStatus) {
 		s.Undone = r.goal.Undo != "" && r.goal.Undo != reflector.Aborted
 	})
@@ -247,7 +210,7 @@ func (l *leader) look(ctx context.Context) error {
 		}
 		agents[node] = reflector.Agent{Status: status.Status, Lost: l.lost[node]}
 		for _, a := range r.answers[node] {
-			if a.id == l.questionID() {
+			if a.id == l.term.id() {
 				l.asking.hear(node, a.Answer)
 			}
 		}
@@ -281,31 +244,14 @@ func (l *leader) noteAgents(ctx context.Context) (noted bool, err error) {
 		slices.Equal(known, l.last.agents) {
 		return false, nil
 	}
-	_, _, err = l.write(ctx, []clientv3.Cmp{clientv3.Compare(
-		clientv3.ModRevision(reflector.AgentsKey), "=", l.last.agentsRevision)},
-		clientv3.OpPut(reflector.AgentsKey, string(encodeAgents(known))))
+	err = l.term.note(ctx, l.last, known)
 	l.last = nil
 	return true, err
 }
 
 // take writes a step, unless something that it depends on has changed. Then etcd is read anew.
 func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, err error) {
-	same := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(reflector.GoalKey), "=",
-		l.last.goalRevision)}
-	for _, o := range s.Compare {
-		same = append(same, clientv3.Compare(clientv3.ModRevision(o.Key.String()), "=",
-			o.Revision))
-	}
-	same = append(same, unchangedSince(l.last.revision)...) // a change may close a gate
-	ops := []clientv3.Op{clientv3.OpPut(reflector.GoalKey, string(s.Goal.Encode()))}
-	for _, w := range s.Writes {
-		if w.Value == nil {
-			ops = append(ops, clientv3.OpDelete(w.Key.String()))
-		} else {
-			ops = append(ops, clientv3.OpPut(w.Key.String(), string(w.Value)))
-		}
-	}
-	taken, revision, err := l.write(ctx, same, ops...)
+	taken, err := l.term.take(ctx, l.last, s)
 	l.last = nil
 	switch {
 	case err != nil:
@@ -316,44 +262,11 @@ func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, e
 			"the step: "+s.Does, false)
 		return time.Now().Add(leastPause), l.tell(ctx)
 	}
-	l.log.Info("step taken", "step", s.Does, "revision", revision)
+	l.log.Info("step taken", "step", s.Does)
 	l.state.Last, l.state.LastAt, l.waiting = s.Does, time.Now(), time.Time{}
 	l.update(func(st *ControllerStatus) { st.Steps++ })
 	return time.Now(), errors.Join(l.endQuestion(ctx), l.endBirds(ctx))
 }
-
-// unchangedSince compares that nothing that sessions follow from has come or changed.
-func unchangedSince(revision int64) (same []clientv3.Cmp) {
-	for _, kind := range calicoKinds {
-		all := clientv3.ModRevision(calicoPrefix(kind)).WithPrefix()
-		same = append(same, clientv3.Compare(all, "<", revision+1))
-	}
-	return same
-}
-
-// write commits ops if this controller leads and same holds; done is false if same does not.
-func (l *leader) write(ctx context.Context, same []clientv3.Cmp, ops ...clientv3.Op) (done bool,
-	revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	leads := clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.created)
-	resp, err := l.kv.Txn(ctx).If(append(same, leads)...).Then(ops...).
-		Else(clientv3.OpGet(l.key)).Commit()
-	if err != nil {
-		return false, 0, err
-	}
-	l.seen.saw(resp.Header.Revision)
-	if !resp.Succeeded {
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 || kvs[0].CreateRevision != l.created {
-			return false, 0, errLeadLost
-		}
-	}
-	return resp.Succeeded, resp.Header.Revision, nil
-}
-
-// questionID is that of all questions of this leader, one after the other.
-func (l *leader) questionID() string { return fmt.Sprintf("%x", l.lease) }
 
 // ask puts a question, if it is time, and returns when to put it next.
 func (l *leader) ask(ctx context.Context, w *reflector.Wait) (due time.Time, err error) {
@@ -365,8 +278,7 @@ func (l *leader) ask(ctx context.Context, w *reflector.Wait) (due time.Time, err
 		return due, nil
 	}
 	at := time.Now() // before: an answer is no older than its question
-	_, revision, err := l.write(ctx, nil, clientv3.OpPut(reflector.QuestionKey(l.questionID()),
-		string(w.Ask.Encode()), clientv3.WithLease(l.lease)))
+	revision, err := l.term.ask(ctx, *w.Ask)
 	if err != nil {
 		return due, err
 	}
@@ -379,7 +291,7 @@ func (l *leader) endQuestion(ctx context.Context) error {
 	if !l.asked {
 		return nil
 	}
-	_, _, err := l.write(ctx, nil, clientv3.OpDelete(reflector.QuestionKey(l.questionID())))
+	err := l.term.endQuestion(ctx)
 	l.end()
 	return err
 }
@@ -393,8 +305,7 @@ func (l *leader) tell(ctx context.Context) error {
 	if l.state.Waits != l.told.Waits && l.state.Waits != "" {
 		l.log.Debug("waiting", "for", l.state.Waits)
 	}
-	_, _, err := l.write(ctx, nil,
-		clientv3.OpPut(l.key, l.state.encode(), clientv3.WithLease(l.lease)))
+	err := l.term.tell(ctx, l.state)
 	l.told, l.toldAt = l.state, time.Now()
 	return err
 }

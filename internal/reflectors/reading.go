@@ -1,16 +1,12 @@
 package reflectors
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
@@ -61,86 +57,54 @@ func calicoPrefix(kind calico.Kind) string {
 	return strings.TrimSuffix(calico.Key{Kind: kind, Name: "x"}.String(), "x")
 }
 
-// read reads all at one revision, as a controller of a version understands it.
-func read(ctx context.Context, kv clientv3.KV, version string) (*reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	ops := []clientv3.Op{
-		clientv3.OpGet(reflector.GoalKey),
-		clientv3.OpGet(reflector.AgentsKey),
-		clientv3.OpGet(reflector.NodesPrefix, clientv3.WithPrefix()),
-		clientv3.OpGet(reflector.LeaderPrefix+"/", clientv3.WithPrefix(),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-	}
-	for _, kind := range calicoKinds {
-		ops = append(ops, clientv3.OpGet(calicoPrefix(kind), clientv3.WithPrefix()))
-	}
-	resp, err := kv.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, err
-	}
-	r := &reading{
-		cluster: resp.Header.ClusterId, revision: resp.Header.Revision,
-		nodes: map[string]bool{}, statuses: map[string]agentStatus{},
+func newReading(revision int64) *reading {
+	return &reading{
+		revision: revision, nodes: map[string]bool{}, statuses: map[string]agentStatus{},
 		answers: map[string][]agentAnswer{},
 	}
-	for i, take := range []func(*mvccpb.KeyValue){
-		r.takeGoal, r.takeAgents,
-		func(kv *mvccpb.KeyValue) { r.takeSaid(kv, version) },
-		r.takeState,
-	} {
-		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-			take(kv)
-		}
-	}
-	for i, kind := range calicoKinds {
-		for _, kv := range resp.Responses[len(ops)-len(calicoKinds)+i].GetResponseRange().Kvs {
-			// A key that names nothing is no resource.
-			if k, err := calico.ParseKey(string(kv.Key)); err == nil && k.Kind == kind {
-				r.objects = append(r.objects, reflector.Object{
-					Key: k, Value: kv.Value, Revision: kv.ModRevision,
-				})
-				r.nodes[k.Name] = r.nodes[k.Name] || kind == calico.KindNode
-			}
-		}
-	}
-	return r, nil
 }
 
-func (r *reading) takeGoal(kv *mvccpb.KeyValue) {
-	r.goalRevision = kv.ModRevision
-	if r.goal, r.badGoal = reflector.DecodeGoal(kv.Value); r.badGoal != nil {
+// add takes a resource.
+func (r *reading) add(o reflector.Object) {
+	r.objects = append(r.objects, o)
+	if o.Key.Kind == calico.KindNode {
+		r.nodes[o.Key.Name] = true
+	}
+}
+
+func (r *reading) takeGoal(value []byte, revision int64) {
+	r.goalRevision = revision
+	if r.goal, r.badGoal = reflector.DecodeGoal(value); r.badGoal != nil {
 		r.badGoal = fmt.Errorf("the goal %s cannot be read: %w", reflector.GoalKey, r.badGoal)
 	}
 }
 
-func (r *reading) takeAgents(kv *mvccpb.KeyValue) {
-	r.agentsRevision = kv.ModRevision
-	if err := json.Unmarshal(kv.Value, &r.agents); err != nil {
+func (r *reading) takeAgents(value []byte, revision int64) {
+	r.agentsRevision = revision
+	if err := json.Unmarshal(value, &r.agents); err != nil {
 		r.badAgents = fmt.Errorf("%s cannot be read: %w", reflector.AgentsKey, err)
 	}
 }
 
-func (r *reading) takeSaid(kv *mvccpb.KeyValue, version string) {
-	said, problem := reflector.Hear(string(kv.Key), kv.Value, version)
+// hear takes what an agent says, for a controller of a version.
+func (r *reading) hear(key string, value []byte, revision int64, version string) {
+	said, problem := reflector.Hear(key, value, version)
 	if problem != nil {
 		r.problems = append(r.problems, *problem)
 	}
 	switch {
 	case said.Status != nil:
-		r.statuses[said.Node] = agentStatus{*said.Status, kv.ModRevision}
+		r.statuses[said.Node] = agentStatus{*said.Status, revision}
 	case said.Answer != nil && problem == nil:
 		r.answers[said.Node] = append(r.answers[said.Node], agentAnswer{said.ID, *said.Answer})
 	}
 }
 
-func (r *reading) takeState(kv *mvccpb.KeyValue) {
-	var s State
-	if json.Unmarshal(kv.Value, &s) != nil {
-		s = State{Problem: "its state cannot be read"}
+func decodeState(value []byte) (s State) {
+	if json.Unmarshal(value, &s) != nil {
+		return State{Problem: "its state cannot be read"}
 	}
-	s.key, s.created, s.leased = string(kv.Key), kv.CreateRevision, kv.Lease != 0
-	r.states = append(r.states, s)
+	return s
 }
 
 // problem says why nothing can be decided; nil: it can.

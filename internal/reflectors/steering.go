@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/etcd"
 	"vpp-route-agent/internal/kubernetes"
@@ -26,9 +24,8 @@ type View struct {
 	Stray []string
 
 	// Noted are the nodes that have had an agent, as AgentsKey has them.
-	Noted    []string
-	notedRev int64 // etcd's
-	revision int64 // etcd's, of all of it
+	Noted []string
+	read  *reading
 }
 
 // Leader is the controller that leads; false: there is none.
@@ -63,40 +60,26 @@ const Patience = 15 * time.Second
 
 // Desk is where a person looks at a controller's work, and steers it. It needs no controller.
 type Desk struct {
-	client   *etcd.Client
+	store    store
 	version  string
 	patience time.Duration // Patience
 }
 
 // NewDesk checks c. It does not connect.
 func NewDesk(c etcd.Config, version string) (*Desk, error) {
-	client, err := etcd.NewClient(c, "to read or write what the reflectors commands do; "+
+	store, err := newEtcdStore(c, "to read or write what the reflectors commands do; "+
 		"docs/security.md lists it")
-	return &Desk{client, version, Patience}, err
+	return &Desk{store, version, Patience}, err
 }
 
 // Explain turns an error into a sentence.
-func (d *Desk) Explain(err error) string { return d.client.Explain(err) }
+func (d *Desk) Explain(err error) string { return d.store.explain(err) }
 
 // Look reads everything once.
-func (d *Desk) Look(ctx context.Context) (v View, err error) {
-	err = d.once(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		v, err = d.look(ctx, client)
-		return err
-	})
-	return v, err
-}
-
-// once connects and calls use, as long as its patience lasts.
-func (d *Desk) once(ctx context.Context,
-	use func(context.Context, *clientv3.Client) error) error {
+func (d *Desk) Look(ctx context.Context) (View, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	return d.client.Once(ctx, use)
-}
-
-func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) {
-	r, err := read(ctx, client, d.version)
+	r, err := d.store.look(ctx, d.version)
 	if err != nil {
 		return View{}, err
 	}
@@ -120,8 +103,7 @@ func (d *Desk) look(ctx context.Context, client *clientv3.Client) (View, error) 
 	}
 	return View{
 		World: w, Goal: r.goal, GoalRevision: r.goalRevision, BadGoal: r.badGoal,
-		Controllers: states, Stray: stray, Noted: r.agents, notedRev: r.agentsRevision,
-		revision: r.revision,
+		Controllers: states, Stray: stray, Noted: r.agents, read: r,
 	}, nil
 }
 
@@ -140,45 +122,15 @@ func (d *Desk) Change(ctx context.Context, change func(View) (Changes, error)) e
 		if err != nil {
 			return err
 		}
-		done := false
-		err = d.once(ctx, func(ctx context.Context, client *clientv3.Client) error {
-			done, err = wanted.write(ctx, client, v)
-			return err
-		})
-		if err != nil || done {
+		if done, err := d.write(ctx, v.read, wanted); err != nil || done {
 			return err
 		}
 	}
 	return errContended
 }
 
-func (c Changes) write(ctx context.Context, client *clientv3.Client, v View) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func (d *Desk) write(ctx context.Context, r *reading, c Changes) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	var same []clientv3.Cmp
-	var ops []clientv3.Op
-	put := func(key string, revision int64, value []byte) {
-		same = append(same, clientv3.Compare(clientv3.ModRevision(key), "=", revision))
-		ops = append(ops, clientv3.OpPut(key, string(value)))
-	}
-	if c.Goal != nil {
-		put(reflector.GoalKey, v.GoalRevision, c.Goal.Encode())
-	}
-	if c.Node != nil {
-		put(c.Node.Key.String(), c.Node.Revision, c.Node.Value)
-	}
-	for _, w := range c.Adopted {
-		ops = append(ops, clientv3.OpPut(w.Key.String(), string(w.Value)))
-	}
-	if len(c.Adopted) > 0 {
-		same = append(same, unchangedSince(v.revision)...)
-	}
-	if c.Noted != nil {
-		put(reflector.AgentsKey, v.notedRev, encodeAgents(c.Noted))
-	}
-	resp, err := client.Txn(ctx).If(same...).Then(ops...).Commit()
-	if err != nil {
-		return false, err
-	}
-	return resp.Succeeded, nil
+	return d.store.change(ctx, r, c)
 }
