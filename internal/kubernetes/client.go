@@ -1,6 +1,6 @@
-// Package kubernetes follows Nodes of the Kubernetes API, and cordons one for who asks. It owns
-// the connection: credentials, retries, and what is known while the API server is away. It does not
-// know what a Node is wanted for.
+// Package kubernetes follows objects of the Kubernetes API, writes one at a time, and has one of
+// several processes lead. It owns the connection: credentials, retries, and what is known while the
+// API server is away. It does not know what an object is wanted for.
 package kubernetes
 
 import (
@@ -47,6 +47,15 @@ type Client struct {
 // InPod reports whether this process runs in a pod.
 func InPod() bool {
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != "" && os.Getenv("KUBERNETES_SERVICE_PORT") != ""
+}
+
+// PodNamespace is that of the pod that this process runs in; "": it runs in none.
+func PodNamespace() string {
+	text, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if !InPod() || err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // NewClient connects with a kubeconfig file, or without one as the pod that it runs in. It makes

@@ -58,8 +58,8 @@ func (r Resource) String() string {
 	return r.Kind()
 }
 
-// url is where the objects are, after the API server's address.
-func (r Resource) url(query url.Values) string {
+// path is where the objects are, after the API server's address.
+func (r Resource) path() string {
 	path := "/api/" + r.Version
 	if r.Group != "" {
 		path = "/apis/" + r.Group + "/" + r.Version
@@ -67,6 +67,11 @@ func (r Resource) url(query url.Values) string {
 	if r.Namespace != "" {
 		path += "/namespaces/" + url.PathEscape(r.Namespace)
 	}
+	return path + "/" + r.Plural
+}
+
+// url is where a list or a watch of them is.
+func (r Resource) url(query url.Values) string {
 	fields := r.Fields
 	if r.Name != "" {
 		fields = strings.Trim(fields+",metadata.name="+r.Name, ",")
@@ -74,7 +79,7 @@ func (r Resource) url(query url.Values) string {
 	if fields != "" {
 		query.Set("fieldSelector", fields)
 	}
-	return path + "/" + r.Plural + "?" + query.Encode()
+	return r.path() + "?" + query.Encode()
 }
 
 // RequestError is a request that the API server refused or did not answer.
@@ -133,20 +138,7 @@ func (c *Client) open(ctx context.Context, verb, resource, path string) (io.Read
 	if err != nil {
 		return nil, fail(err)
 	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", userAgent)
-	resp, err := c.web.Do(req)
-	if err != nil {
-		if e := (*url.Error)(nil); errors.As(err, &e) { // without the long URL
-			err = e.Err
-		}
-		return nil, fail(err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
-	}
-	defer resp.Body.Close()
-	return nil, refusal(verb, resource, resp)
+	return c.send(verb, resource, req)
 }
 
 // refusal reads what the API server says.

@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 )
@@ -21,6 +22,7 @@ type faults struct {
 	garbled    []byte        // what watches tell instead of each event; nil: nothing else
 	lag        *state        // what lists show that do not ask etcd
 	lies       bool          // and they do not care what version was asked for
+	writing    Writing       // asked before each write; nil: nobody is
 	slow       time.Duration // that each list takes
 	// expireContinue ends lists after their first page
 	expireContinue bool
@@ -31,7 +33,8 @@ func (f *faults) status(q request, n int) int {
 	switch {
 	case f.refuse != 0 && n%f.each == 0:
 		return f.refuse
-	case f.denied[q.right()], f.allowed != nil && q.kind != "" && !f.allowed[q.right()]:
+	case f.denied[q.right()], f.allowed != nil && q.kind != "" && !f.allowed[q.right()] &&
+		!f.allowed[q.right()+"/"+cmp.Or(q.name, q.fields["metadata.name"])]:
 		return http.StatusForbidden
 	}
 	return 0
@@ -63,7 +66,8 @@ func (s *Server) RefuseEach(n, status int, after time.Duration) {
 // right is what RBAC asks for.
 func (q request) right() string { return q.verb + " " + q.kind }
 
-// Allow has the server allow nothing but these rights, such as "list nodes".
+// Allow has the server allow nothing but these rights, such as "list nodes", or of one object "get
+// nodes/edge-7".
 func (s *Server) Allow(rights []string) {
 	s.locked(func() {
 		s.faults.allowed = map[string]bool{}

@@ -3,8 +3,6 @@ package kubetest
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,46 +101,4 @@ func (s *Server) Lists() int { return s.ListsOf(nodes) }
 func (s *Server) Patches() (all []string) {
 	s.locked(func() { all = slices.Clone(s.patches) })
 	return all
-}
-
-// patch merges what a cordon has: annotations, unschedulable, and the version that it asks for.
-func (s *Server) patch(w http.ResponseWriter, r *http.Request, name string) {
-	var p struct {
-		Metadata struct {
-			ResourceVersion string
-			Annotations     map[string]*string
-		}
-		Spec struct{ Unschedulable *bool }
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil || json.Unmarshal(body, &p) != nil ||
-		r.Header.Get("Content-Type") != "application/merge-patch+json" {
-		fail(w, http.StatusUnsupportedMediaType, "not a merge patch")
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.node(name)
-	switch {
-	case n == nil:
-		fail(w, http.StatusNotFound, "not found")
-		return
-	case p.Metadata.ResourceVersion != n.ResourceVersion:
-		fail(w, http.StatusConflict, "the object has been modified")
-		return
-	}
-	s.patches = append(s.patches, string(body))
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
-	for k, v := range p.Metadata.Annotations {
-		if delete(n.Annotations, k); v != nil {
-			n.Annotations[k] = *v
-		}
-	}
-	if p.Spec.Unschedulable != nil {
-		n.Spec.Unschedulable = *p.Spec.Unschedulable
-	}
-	s.putNode(n)
-	answer(w, s.state.objects[nodes][name])
 }

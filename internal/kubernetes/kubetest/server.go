@@ -1,6 +1,6 @@
 // Package kubetest is a stand-in for the Kubernetes API server: objects of any kind as JSON, lists
-// in pages, watches with their bookmarks, ends and errors, merge patches of Nodes, a token, rights,
-// and faults on demand. It is for tests and the demo. Real starts a real API server.
+// in pages, watches with their bookmarks, ends and errors, writes of one object at a time, a token,
+// rights, and faults on demand. It is for tests and the demo. Real starts a real API server.
 package kubetest
 
 import (
@@ -32,7 +32,7 @@ const Token = "t0ken"
 // Server has objects, over TLS. Its methods may be called at any time.
 //
 // A kind is named as RBAC does: "nodes", "ippools.crd.projectcalico.org". Those of the core group
-// are always there, others from Install on.
+// and Leases are always there, others from Install on.
 type Server struct {
 	t    *testing.T // nil: of no test
 	http *httptest.Server
@@ -50,6 +50,7 @@ type Server struct {
 	lists   map[string]int // by kind
 	asked   map[string]int // requests, by verb and kind
 	patches []string       // bodies
+	wrote   []string       // by verb, kind and name
 }
 
 // state is all there is.
@@ -200,7 +201,8 @@ func (s *Server) forget(kind string) {
 // knows needs s.mu.
 func (s *Server) knows(q request) bool {
 	group, version, isGroup := strings.Cut(q.apiVersion, "/")
-	return !isGroup || s.groups[group] == version && s.kinds[q.kind]
+	return !isGroup || q.apiVersion == "coordination.k8s.io/v1" ||
+		s.groups[group] == version && s.kinds[q.kind]
 }
 
 // PutObject adds or replaces an object, whose metadata.name (and namespace) it needs.
@@ -347,7 +349,10 @@ func read(r *http.Request) (q request, ok bool) {
 		return q, false
 	case len(parts) == 2:
 		q.name = parts[1]
-		q.verb = map[string]string{http.MethodGet: "get", http.MethodPatch: "patch"}[r.Method]
+		q.verb = map[string]string{http.MethodGet: "get", http.MethodPatch: "patch",
+			http.MethodDelete: "delete"}[r.Method]
+	case r.Method == http.MethodPost:
+		q.verb = "create"
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
 		q.verb = "watch"
 	case r.Method == http.MethodGet:
@@ -395,10 +400,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, q.name))
 		}
-	case q.kind == "nodes":
-		s.patch(w, r, q.name)
 	default:
-		fail(w, http.StatusForbidden, "forbidden")
+		s.write(w, r, q)
 	}
 }
 
