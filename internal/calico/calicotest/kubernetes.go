@@ -158,7 +158,7 @@ func affinityObject(k calico.Key, value []byte) *kubeObject {
 			"cidr": k.CIDR.String(), "deleted": "false"}}
 }
 
-// nodeObject is a Node as calico-node annotates it.
+// nodeObject is a Node as calico-node annotates it, and a kubelet that is well keeps it.
 func nodeObject(r manifest.Resource) *kubeObject {
 	var spec struct {
 		BGP                                      map[string]any
@@ -205,7 +205,8 @@ func nodeObject(r manifest.Resource) *kubeObject {
 	return &kubeObject{Kind: "Node",
 		Metadata: manifest.Metadata{Name: r.Metadata.Name, Labels: r.Metadata.Labels,
 			Annotations: notes},
-		Status: map[string]any{"addresses": addresses}}
+		Status: map[string]any{"addresses": addresses,
+			"conditions": []any{map[string]string{"type": "Ready", "status": "True"}}}}
 }
 
 // podObject is the Pod of a WorkloadEndpoint that the CNI plugin made.

@@ -96,19 +96,23 @@ func (s *Source) Run(ctx context.Context) error {
 var errNoCalico = errors.New("the Kubernetes API has neither " + GroupV1 + " nor " + GroupV3 +
 	": Calico's resources are not installed")
 
-func (s *Source) findGroup(ctx context.Context, client *kubernetes.Client) error {
+func (s *Source) findGroup(ctx context.Context, client *kubernetes.Client) (err error) {
+	s.data.Group, err = FindGroup(ctx, client)
+	return err
+}
+
+// FindGroup asks which group Calico's data have, where both are there GroupV1.
+func FindGroup(ctx context.Context, client *kubernetes.Client) (string, error) {
 	has, err := client.Groups(ctx, GroupV1, GroupV3)
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case has[GroupV1]:
-		s.data.Group = GroupV1
+		return GroupV1, nil
 	case has[GroupV3]:
-		s.data.Group = GroupV3
-	default:
-		return errNoCalico
+		return GroupV3, nil
 	}
-	return nil
+	return "", errNoCalico
 }
 
 // publish replaces an unread snapshot by the current one.
