@@ -193,8 +193,8 @@ func (w *World) downBits(node string) iter.Seq2[string, bool] {
 // agents are, and they have not had the time to return, or more than half are.
 func (w *World) storm(r rules) string {
 	if back := w.Now.Sub(w.Connected); back < r.grace {
-		return fmt.Sprintf("etcd has been reachable for only %s of the %s that agents have to "+
-			"return", back.Round(time.Second), r.grace)
+		return fmt.Sprintf("the datastore has been reachable for only %s of the %s that agents "+
+			"have to return", back.Round(time.Second), r.grace)
 	}
 	all, lost, lately := 0, 0, 0
 	for _, n := range w.names {

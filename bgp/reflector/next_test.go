@@ -262,7 +262,8 @@ func TestNext(t *testing.T) {
 		}, "wait: no answer yet from calico-node of d"},
 		{"etcd was away", toReflectors, nil, nil,
 			func(w *World) { w.Connected = start.Add(-time.Second) },
-			"wait: etcd has been reachable for only 1s of the 1m0s that agents have to return"},
+			"wait: the datastore has been reachable for only 1s of the 1m0s that agents have to " +
+				"return"},
 		{"agents lost at once", toReflectors, nil, nil, func(w *World) {
 			for _, n := range []string{"a", "b"} {
 				w.Agents[n] = Agent{Lost: start}

@@ -83,6 +83,7 @@ type config struct {
 	limitRetry         time.Duration
 	passwordDir        string
 	secretsIn          string // namespace
+	reflectorsIn       string // namespace; "": kubernetesStore says which
 	gobgpListen        string
 	gobgpWrite         bool
 	metricsListen      string

@@ -144,8 +144,6 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 		"external configuration without etcd": {[]string{"--external=etcd,grpc"},
 			map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "",
 			"--external etcd needs etcd"},
-		"status without etcd": {[]string{"--publish-status", "--datastore-type=kubernetes"}, nil,
-			"", "--publish-status needs etcd"},
 		"API without scheme": {nil, map[string]string{"K8S_API_ENDPOINT": "192.0.2.1:6443"}, "",
 			"K8S_API_ENDPOINT: want a URL such as https://192.0.2.10:6443"},
 		"certificate for the API without key": {[]string{"--k8s-cert-file=/c"}, nil, "",
@@ -489,17 +487,21 @@ func TestConfigurationReferenceIsTrue(t *testing.T) {
 	}
 }
 
-// The commands about reflectors need etcd, and may have a kubeconfig.
-func TestCommandsThatNeedEtcd(t *testing.T) {
-	for _, env := range []map[string]string{nil, {"KUBECONFIG": "kubeconfig"},
-		{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}} {
-		if c, err := load(t, nil, env, ""); err != nil || c.onlyEtcd("x") != nil {
-			t.Errorf("%v: %v, %v", env, err, c.onlyEtcd("x"))
+// The commands about reflectors are about etcd, also with a kubeconfig, unless another datastore is
+// asked for.
+func TestWhereReflectorsAre(t *testing.T) {
+	for _, tc := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, etcdv3}, {map[string]string{"KUBECONFIG": "kubeconfig"}, etcdv3},
+		{map[string]string{"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, etcdv3},
+		{map[string]string{"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
+	} {
+		c, err := load(t, nil, tc.env, "")
+		if c.forReflectors(); err != nil || c.datastoreType != tc.want {
+			t.Errorf("%v: %v, %s", tc.env, err, c.datastoreType)
 		}
-	}
-	c, err := load(t, nil, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "")
-	if err != nil || c.onlyEtcd("x") == nil {
-		t.Errorf("DATASTORE_TYPE=kubernetes: %v, %v", err, c.onlyEtcd("x"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"vpp-route-agent/internal/calico/kubernetes"
 	"vpp-route-agent/internal/calico/lastgood"
 	api "vpp-route-agent/internal/kubernetes"
+	"vpp-route-agent/internal/reflectors"
 	"vpp-route-agent/ipam"
 )
 
@@ -57,13 +59,29 @@ func (c config) needEtcd(what string) error {
 		"--etcd-endpoints", what)
 }
 
-// onlyEtcd refuses a command that works in etcd alone where Kubernetes is asked for. A kubeconfig
-// asks for nothing: it may be there for Nodes, or for kubectl.
-func (c config) onlyEtcd(command string) error {
+// forReflectors decides where the commands about reflectors find agents and controllers. That it is
+// Kubernetes has to be said: a kubeconfig may be there for Nodes, or for kubectl.
+func (c *config) forReflectors() {
 	if c.texts["--datastore-type"] != inKubernetes {
-		return nil
+		c.datastoreType = etcdv3
 	}
-	return c.needEtcd(command)
+	if c.kube.Kubeconfig == noNodes {
+		c.kube.Kubeconfig = ""
+	}
+}
+
+// kubernetesStore is where agents and controllers meet in the Kubernetes datastore; nil: it is
+// etcd.
+func (c config) kubernetesStore() (*reflectors.KubernetesConfig, error) {
+	if !c.inKubernetes() {
+		return nil, nil
+	}
+	client, err := api.NewClientFor(c.kube)
+	if err != nil {
+		return nil, fmt.Errorf("--datastore-type kubernetes, --kubeconfig: %w", err)
+	}
+	return &reflectors.KubernetesConfig{Client: client, Group: c.apiGroup,
+		Namespace: cmp.Or(c.reflectorsIn, api.PodNamespace(), defaultReflectorNamespace)}, nil
 }
 
 // checkDatastore refuses what does not go with the datastore, and sets what follows from it.
@@ -85,8 +103,6 @@ func (c *config) checkDatastore(given map[string]bool) error {
 		return c.needEtcd("--uplink-publish " + c.uplinkPublish)
 	case slices.Contains(c.external, "etcd"):
 		return c.needEtcd("--external etcd")
-	case c.publishStatus:
-		return c.needEtcd("--publish-status")
 	case given["hosts-prefix"]:
 		return c.needEtcd("--hosts-prefix")
 	case given["blocks-prefix"]:
@@ -239,11 +255,16 @@ func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapsh
 		return s, nil
 	case <-ctx.Done():
 	}
-	settings := "--etcd-endpoints, --config"
-	if cfg.inKubernetes() {
-		settings = "--kubeconfig, --k8s-api-endpoint, --config"
+	return nil, fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(),
+		source.status().Error)
+}
+
+// settingsOfWhere are those that say where the datastore is.
+func (c config) settingsOfWhere() string {
+	if c.inKubernetes() {
+		return "--kubeconfig, --k8s-api-endpoint, --config"
 	}
-	return nil, fmt.Errorf("%s (%s): %s", cfg.where(), settings, source.status().Error)
+	return "--etcd-endpoints, --config"
 }
 
 // keptSnapshot is what an earlier run kept on disk: the Kubernetes API may answer with older data.

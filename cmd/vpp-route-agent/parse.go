@@ -256,11 +256,20 @@ func regularFile(field func(*config) *string) setter {
 // namespaceForm is that of a DNS label (RFC 1123).
 var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-func parseNamespace(c *config, s string) error {
+func parseNamespace(c *config, s string) error { return checkNamespace(s, &c.secretsIn) }
+
+// defaultReflectorNamespace is that of deploy/kubernetes-datastore.
+const defaultReflectorNamespace = "vpp-route-agent"
+
+func parseReflectorNamespace(c *config, s string) error {
+	return checkNamespace(s, &c.reflectorsIn)
+}
+
+func checkNamespace(s string, into *string) error {
 	if !namespaceForm.MatchString(s) {
 		return fmt.Errorf("%q is no name of a Kubernetes namespace", s)
 	}
-	c.secretsIn = s
+	*into = s
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,8 +217,13 @@ func (p *program) addReport() error {
 	if !p.cfg.publishStatus {
 		return nil
 	}
+	store, err := p.cfg.kubernetesStore()
+	if err != nil {
+		return usageError{err}
+	}
 	publisher, err := reflectors.NewPublisher(reflectors.PublisherConfig{
-		Etcd: p.cfg.etcd(), Node: p.cfg.nodeName, Log: p.log,
+		Etcd: p.cfg.etcd(), Datastore: store, Node: p.cfg.nodeName,
+		NodeRef: cmp.Or(p.cfg.nodeRef, p.cfg.nodeName), Log: p.log,
 		Answer: func(ctx context.Context, q reflector.Question) (reflector.Answer, error) {
 			return p.agent.Answer(ctx, q)
 		},
@@ -228,7 +234,7 @@ func (p *program) addReport() error {
 	p.conf.Report = publisher.Report
 	p.conf.Reported = func() agent.ReportStatus {
 		s := publisher.Status()
-		return agent.ReportStatus{Key: publisher.Key(), Published: s.Written, Problem: s.Problem,
+		return agent.ReportStatus{Key: publisher.Place(), Published: s.Written, Problem: s.Problem,
 			TooManyQuestions: s.TooMany}
 	}
 	p.add(publisher.Run)

@@ -38,32 +38,32 @@ Several controllers may run, on any hosts: one leads, and another takes over whe
 need none. docs/reflectors.md describes the steps and what each waits for.
 
 In a pod, or with --kubeconfig, Nodes of Kubernetes count, too: one that is cordoned, not ready or
-tainted gives its role to another, or does not get it. They are read, and never written.
+tainted gives its role to another, or does not get it.
+
+It works in etcd, or with --datastore-type kubernetes in the Kubernetes datastore; in etcd nothing
+is written to Kubernetes.
 
 Settings come from the same places as those of "run".`,
 		Example: `  vpp-route-agent reflector-controller --etcd-endpoints https://10.0.0.5:2379
   vpp-route-agent reflector-controller --config /etc/vpp-route-agent/agent.yaml \
-    --metrics-listen 127.0.0.1:9180`,
+    --metrics-listen 127.0.0.1:9180
+  vpp-route-agent reflector-controller --datastore-type kubernetes --kubeconfig admin.conf`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := settingsOf(cmd)
 			if errors.Is(err, errInterrupted) {
 				return nil
 			}
-			if err == nil {
-				err = cfg.onlyEtcd(controller)
-			}
 			if err != nil {
 				return usageError{err}
 			}
+			cfg.forReflectors()
 			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
 			log, _ := newLogger(os.Stderr, cfg)
 			return runController(cmd.Context(), cfg, kubeconfig, log)
 		},
 	}
-	addSettings(c.Flags(), func(s setting) bool {
-		return slices.Contains(controllerSettings, s.flag)
-	})
 	addKubeconfig(c.Flags(), &kubeconfig)
+	addMissing(c.Flags(), controllerSettings)
 	f := c.Flags().Lookup("metrics-listen")
 	f.DefValue = defaultControllerListen
 	f.Usage = "address of /metrics, /healthz and /readyz; \"off\" for none"
@@ -80,12 +80,17 @@ func controllerListen(cfg config, flags *pflag.FlagSet) string {
 }
 
 func runController(ctx context.Context, cfg config, kubeconfig string, log *slog.Logger) error {
-	nodes, err := kubernetesNodes(kubeconfig, log)
+	store, err := cfg.kubernetesStore()
+	if err != nil {
+		return usageError{err}
+	}
+	nodes, err := kubernetesNodes(store, kubeconfig, log)
 	if err != nil {
 		return usageError{err}
 	}
 	c, err := reflectors.NewController(reflectors.ControllerConfig{
-		Etcd: cfg.etcd(), Name: cfg.nodeName, Version: version, Kubernetes: nodes, Log: log,
+		Etcd: cfg.etcd(), Datastore: store, Name: cfg.nodeName, Version: version,
+		Kubernetes: nodes, Log: log,
 	})
 	if err != nil {
 		return usageError{err}
@@ -109,13 +114,28 @@ func runController(ctx context.Context, cfg config, kubeconfig string, log *slog
 	return err
 }
 
+// addMissing adds the flags of settings that are not there yet.
+func addMissing(flags *pflag.FlagSet, names []string) {
+	addSettings(flags, func(s setting) bool {
+		return slices.Contains(names, s.flag) && flags.Lookup(s.flag) == nil
+	})
+}
+
 func addKubeconfig(f *pflag.FlagSet, kubeconfig *string) {
 	f.StringVar(kubeconfig, "kubeconfig", "", "file by which Kubernetes is reached, whose Nodes "+
 		"count; \"off\": none do; default: in a pod its own, else none")
 }
 
-// kubernetesNodes are the Nodes that count; nil: none do.
-func kubernetesNodes(kubeconfig string, log *slog.Logger) (*kubernetes.Nodes, error) {
+// noNodes as a kubeconfig has no Nodes count.
+const noNodes = "off"
+
+// kubernetesNodes are the Nodes that count; nil: none do. In the Kubernetes datastore they are its
+// own, unless none shall count.
+func kubernetesNodes(store *reflectors.KubernetesConfig, kubeconfig string, log *slog.Logger) (
+	*kubernetes.Nodes, error) {
+	if store != nil && kubeconfig != noNodes {
+		return kubernetes.NewNodes(store.Client, log), nil
+	}
 	client, err := kubernetesClient(kubeconfig)
 	if client == nil || err != nil {
 		return nil, err
@@ -125,7 +145,7 @@ func kubernetesNodes(kubeconfig string, log *slog.Logger) (*kubernetes.Nodes, er
 
 // kubernetesClient reaches the Nodes that count; nil: none do.
 func kubernetesClient(kubeconfig string) (*kubernetes.Client, error) {
-	if kubeconfig == "off" || kubeconfig == "" && !kubernetes.InPod() {
+	if kubeconfig == noNodes || kubeconfig == "" && !kubernetes.InPod() {
 		return nil, nil
 	}
 	client, err := kubernetes.NewClient(kubeconfig)

@@ -45,11 +45,11 @@ func reflectorsPlan() *cobra.Command {
 		Short: "Show which nodes would be route reflectors, and each step to them or back",
 		Long: `Show how a cluster would move from the mesh to route reflectors, or back: which nodes
 are chosen and why not the others, the steps, the sessions before and after, and the packets that
-would be lost. The file has Calico's Nodes, BGPPeers and BGPConfiguration in calicoctl's YAML.
-Nothing is asked and nothing is written.
+would be lost. The file has Calico's Nodes, BGPPeers and BGPConfiguration in calicoctl's YAML, or in
+kubectl's where they are in the Kubernetes API. Nothing is asked and nothing is written.
 
 The plan takes every gate between two steps for open: whether sessions are up, and nodes have all
-routes, no file can say. "reflectors migrate --dry-run" plans with what is in etcd.
+routes, no file can say. "reflectors migrate --dry-run" plans with what is in the datastore.
 
 The file does not say what runs on the nodes. Each is taken for one with an agent and workloads;
 --bird and --without-workloads select the others by their labels. --rules is a YAML file of how
@@ -183,31 +183,43 @@ func (r *reflectorsCall) world(cmd *cobra.Command) (*reflector.World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if read.Objects != nil {
-		return nil, fmt.Errorf("%s: objects as kubectl prints them are not read here: reflectors "+
-			"are managed in etcd alone", r.file)
-	}
 	var objects []reflector.Object
 	agents := map[string]reflector.Agent{}
 	nodes := 0
+	add := func(key calico.Key, value []byte) {
+		objects = append(objects, reflector.Object{Key: key, Value: value, Revision: 1})
+		if key.Kind != calico.KindNode {
+			return
+		}
+		nodes++
+		var node struct {
+			Metadata struct{ Labels map[string]string }
+		}
+		_ = json.Unmarshal(value, &node) // it was read before
+		a := reflector.Agent{Status: reflector.Status{
+			Format: reflector.StatusFormat, Version: version, Dataplane: "vpp",
+		}}
+		if withoutWorkloads(node.Metadata.Labels) {
+			a.Status.Dataplane = "none"
+		}
+		if !bird(node.Metadata.Labels) {
+			agents[key.Name] = a
+		}
+	}
 	for _, resource := range read.Resources {
 		key, value, err := resource.Stored()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", r.file, resource, err)
 		}
-		objects = append(objects, reflector.Object{Key: key, Value: value, Revision: 1})
-		if resource.Kind != calico.KindNode {
-			continue
+		add(key, value)
+	}
+	for _, o := range read.Objects {
+		key, value, is, err := o.Resource()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.file, err)
 		}
-		nodes++
-		a := reflector.Agent{Status: reflector.Status{
-			Format: reflector.StatusFormat, Version: version, Dataplane: "vpp",
-		}}
-		if withoutWorkloads(resource.Metadata.Labels) {
-			a.Status.Dataplane = "none"
-		}
-		if !bird(resource.Metadata.Labels) {
-			agents[resource.Metadata.Name] = a
+		if is {
+			add(key, value)
 		}
 	}
 	if nodes == 0 {

@@ -64,13 +64,13 @@ func (k *kubernetesFlags) add(c *cobra.Command, usage string) {
 		"default: that of kubectl")
 }
 
-// setCordon sets the cordon of a node; no reason ends it. In etcd it comes first: a role should be
-// on its way before workloads are.
+// setCordon sets the cordon of a node; no reason ends it. That of the role comes first: the role
+// should be on its way before workloads are.
 func (k *kubernetesFlags) setCordon(cmd *cobra.Command, desk *reflectors.Desk, node,
 	reason string) error {
-	var client *kubernetes.Client
-	var err error
+	client, err := desk.Kubernetes(), error(nil)
 	switch {
+	case client != nil:
 	case k.too && k.kubeconfig != "":
 		client, err = kubernetes.NewClient(k.kubeconfig)
 	case k.too:

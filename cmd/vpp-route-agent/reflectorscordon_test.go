@@ -154,12 +154,12 @@ spec: {bgp: {ipv4Address: 10.0.0.%d/24%s}, orchRefs: [{nodeName: k8s-%d, orchest
 // A kubeconfig that cannot be used ends the controller at once, with a sentence.
 func TestControllerKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	_, err := kubernetesNodes("/no/such/file", nil)
+	_, err := kubernetesNodes(nil, "/no/such/file", nil)
 	if err == nil || err.Error() != "--kubeconfig: open /no/such/file: no such file or directory" {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 	for _, none := range []string{"", "off"} {
-		if nodes, err := kubernetesNodes(none, nil); nodes != nil || err != nil {
+		if nodes, err := kubernetesNodes(nil, none, nil); nodes != nil || err != nil {
 			t.Errorf("%q: %v, %v", none, nodes, err)
 		}
 	}

@@ -17,29 +17,28 @@ import (
 	"vpp-route-agent/internal/reflectors"
 )
 
-// deskSettings are the settings of `run` that the commands take which read etcd.
+// deskSettings are the settings of `run` that say where agents and controllers meet.
 var deskSettings = []string{"etcd-endpoints", "etcd-username", "etcd-password-file",
-	"etcd-ca-cert-file", "etcd-cert-file", "etcd-key-file"}
+	"etcd-ca-cert-file", "etcd-cert-file", "etcd-key-file", "datastore-type", "kubeconfig",
+	"k8s-current-context", "k8s-api-endpoint", "k8s-ca-file", "k8s-cert-file", "k8s-key-file",
+	"k8s-insecure-skip-tls-verify", "calico-api-group", "reflector-namespace"}
 
-// deskCommand is a command that reads or writes in etcd what a reflector controller works by.
+// deskCommand is a command that reads or writes what a reflector controller works by.
 func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflectors.Desk) error,
 ) *cobra.Command {
-	addSettings(c.Flags(), func(s setting) bool { return slices.Contains(deskSettings, s.flag) })
+	addMissing(c.Flags(), deskSettings)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := settingsOf(cmd)
-		if err == nil {
-			err = cfg.onlyEtcd("reflectors")
-		}
 		if err != nil {
 			return usageError{err}
 		}
-		desk, err := reflectors.NewDesk(cfg.etcd(), version)
+		cfg.forReflectors()
+		desk, err := newDesk(cfg)
 		if err != nil {
 			return usageError{err}
 		}
-		where := strings.Join(cfg.etcdEndpoints, ",")
 		defer sayWhenSlow(func() string {
-			return fmt.Sprintf("etcd at %s, for %s at most, and what follows from it", where,
+			return fmt.Sprintf("%s, for %s at most, and what follows from it", cfg.where(),
 				reflectors.Patience)
 		})()
 		err = run(cmd, args, desk)
@@ -47,9 +46,20 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 			errors.As(err, new(refusal)) {
 			return err
 		}
-		return fmt.Errorf("etcd at %s (--etcd-endpoints, --config): %s", where, desk.Explain(err))
+		return fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(), desk.Explain(err))
 	}
 	return c
+}
+
+func newDesk(cfg config) (*reflectors.Desk, error) {
+	store, err := cfg.kubernetesStore()
+	if store == nil && err == nil {
+		return reflectors.NewDesk(cfg.etcd(), version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reflectors.NewKubernetesDesk(*store, version), nil
 }
 
 // refusal is a sentence that says why a command changes nothing.
@@ -73,8 +83,8 @@ func reflectorsStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show the reflectors, the goal, and what the controller does or waits for",
 		Long: `Show the goal, what the controller does or waits for, the reflectors and how many
-nodes have all their routes, and what is not as wanted. It is read from etcd: no agent and no
-controller is asked. In a pod, or with --kubeconfig, Nodes of Kubernetes count, too.
+nodes have all their routes, and what is not as wanted. It is read from the datastore: no agent and
+no controller is asked. In a pod, or with --kubeconfig, Nodes of Kubernetes count, too.
 
 Exit status 1 says that sessions are down, that an agent has not applied the last change, that a
 client is in a group that a person chose, or that the goal is not reached.`,
@@ -84,7 +94,7 @@ client is in a group that a person chose, or that the goal is not reached.`,
 	outputFlag(c, &asJSON)
 	addKubeconfig(c.Flags(), &kubeconfig)
 	return deskCommand(c, func(cmd *cobra.Command, _ []string, desk *reflectors.Desk) error {
-		consult, err := consultation(cmd, kubeconfig)
+		consult, err := consultation(cmd, desk, kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -126,9 +136,13 @@ const kubernetesPatience = 5 * time.Second
 
 // consultation asks Kubernetes for its Nodes, if they count, and returns what lets them. While the
 // API server does not answer they do not, as for a controller.
-func consultation(cmd *cobra.Command, kubeconfig string) (func(reflectors.View), error) {
+func consultation(cmd *cobra.Command, desk *reflectors.Desk, kubeconfig string) (
+	func(reflectors.View), error) {
 	nothing := func(reflectors.View) {}
-	client, err := kubernetesClient(kubeconfig)
+	client, err := desk.Kubernetes(), error(nil)
+	if client == nil || kubeconfig == noNodes {
+		client, err = kubernetesClient(kubeconfig)
+	}
 	switch {
 	case err != nil:
 		return nil, usageError{err}
@@ -254,8 +268,9 @@ func reflectorsMigrate() *cobra.Command {
 		Use:   "migrate --to reflectors|mesh",
 		Short: "Have the controller move the cluster to route reflectors, or back to the mesh",
 		Long: `Have the controller move the cluster to route reflectors, or back to the mesh. This
-command checks what is in etcd, and writes the goal. The controller takes the steps, each once its
-gates are open, and undoes them where a gate stays shut; "reflectors status" shows how far it is.
+command checks what is in the datastore, and writes the goal. The controller takes the steps, each
+once its gates are open, and undoes them where a gate stays shut; "reflectors status" shows how far
+it is.
 
 --dry-run shows the steps and what would be in the way, and writes nothing. In a pod, or with
 --kubeconfig, it chooses reflectors by Nodes of Kubernetes, too, as such a controller does.
@@ -284,7 +299,7 @@ Exit status 1 says that nothing was written, and why.`,
 		if asJSON && !dryRun {
 			return usageError{errors.New("-o json goes with --dry-run")}
 		}
-		consult, err := consultation(cmd, kubeconfig)
+		consult, err := consultation(cmd, desk, kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -314,7 +329,7 @@ Exit status 1 says that nothing was written, and why.`,
 	})
 }
 
-// previewMigration shows the steps to a mode from what is in etcd.
+// previewMigration shows the steps to a mode from what is in the datastore.
 func previewMigration(cmd *cobra.Command, desk *reflectors.Desk, mode reflector.Mode,
 	consult func(reflectors.View), asJSON bool) error {
 	v, err := look(cmd, desk)
@@ -420,8 +435,8 @@ func reflectorsForget() *cobra.Command {
 	return deskCommand(&cobra.Command{
 		Use: "forget NODE", Short: "Say that a node runs no agent any more",
 		Long: `Say that a node runs no agent any more, but BIRD. An agent without a status may be
-cut off from etcd and go on with what it has read, so the controller waits for it. Forget it only
-when it has ended. A node whose Calico Node is deleted is forgotten by itself.`,
+cut off from the datastore and go on with what it has read, so the controller waits for it. Forget
+it only when it has ended. A node whose Calico Node is deleted is forgotten by itself.`,
 		Args: arguments(1, 1),
 	}, func(cmd *cobra.Command, args []string, desk *reflectors.Desk) error {
 		node := args[0]
@@ -450,8 +465,8 @@ func reflectorsSet() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set -f FILE|-", Short: "Set how reflectors are chosen",
 		Long: `Set how reflectors are chosen: a YAML file whose fields docs/reflectors.md lists, as
-for "reflectors plan --rules". What the file does not name has its default. It is kept in etcd with
-the goal, so that all controllers have the same. While the cluster has reflectors, the controller
+for "reflectors plan --rules". What the file does not name has its default. It is kept with the
+goal, so that all controllers have the same. While the cluster has reflectors, the controller
 follows at once; label, clusterID and topology cannot change then.`,
 		Example: `  vpp-route-agent reflectors set -f rules.yaml`,
 	}

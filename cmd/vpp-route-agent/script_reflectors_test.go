@@ -24,6 +24,13 @@ func reflectorsOf(sc *script, args []string) (string, error) {
 	cmd := exec.CommandContext(ctx, "vpp-route-agent", append([]string{"reflectors"},
 		args[2:]...)...)
 	cmd.Env = append(slices.Clone(sc.env.Vars), "ETCD_ENDPOINTS=http://"+sc.net+".1:2379")
+	if sc.kubernetes {
+		where, err := sc.datastoreFlags()
+		if err != nil {
+			return "", err
+		}
+		cmd.Args = append(cmd.Args, where...)
+	}
 	cmd.Dir = sc.env.WorkDir
 	out, _ := cmd.CombinedOutput()
 	if got := cmd.ProcessState.ExitCode(); got != want || !re.Match(out) {

@@ -119,6 +119,10 @@ var settings = []setting{
 		usage: "what Kubernetes calls this node, for endpoints of services; default: --node-name",
 		set:   text(func(c *config) *string { return &c.nodeRef })},
 
+	{flag: "reflector-namespace", file: "reflectorNamespace", literal: true,
+		usage: "namespace where agents and reflector controllers meet in the Kubernetes " +
+			"datastore; default: in a pod its own, else " + defaultReflectorNamespace,
+		set: parseReflectorNamespace},
 	{flag: "learn", file: "learn", list: true, def: "bgp", usage: "where routes to other nodes " +
 		"come from: bgp, ipam (Calico's blocks, no BGP at all), or bgp,ipam (BGP goes first, " +
 		"IPAM where BGP has no route)", set: parseLearn},
@@ -148,8 +152,8 @@ var settings = []setting{
 		set:   duration(func(c *config) *time.Duration { return &c.uplinkTTL }, "5s", "24h")},
 
 	{flag: "publish-status", file: "publishStatus", def: "false", boolean: true,
-		usage: "publish for a reflector controller, under /vpp-route-agent/nodes/ in etcd, how " +
-			"this node's sessions stand, and answer its questions",
+		usage: "publish for a reflector controller, under /vpp-route-agent/nodes/ in etcd or in " +
+			"a Lease in Kubernetes, how this node's sessions stand, and answer its questions",
 		set: truth(func(c *config) *bool { return &c.publishStatus })},
 
 	{flag: "external", file: "external", list: true,

@@ -66,10 +66,10 @@ type UplinkStatus struct {
 	PublishProblem string       `json:"publishProblem,omitempty"`
 }
 
-// ReportStatus is how what a reflector controller is told of this node stands in etcd.
+// ReportStatus is how what a reflector controller is told of this node stands in the datastore.
 type ReportStatus struct {
 	Key       string `json:"key"`
-	Published bool   `json:"published"` // etcd has it, or had it before it was lost
+	Published bool   `json:"published"` // the datastore has it, or had it before it was lost
 	Problem   string `json:"problem,omitempty"`
 	// TooManyQuestions: not all that are asked are answered.
 	TooManyQuestions bool `json:"tooManyQuestions,omitempty"`

@@ -24,13 +24,13 @@ const (
 // before. It does no I/O. Whoever leads anew begins with an empty one.
 type asking struct {
 	question reflector.Question
-	asked    bool // question is in etcd
+	asked    bool // question is in the datastore
 	rounds   []round
 	count    int // of writes of this question since the last change
 	answers  map[string][]heard
 }
 
-// round is a write of a question, with etcd's revision.
+// round is a write of a question, with the revision that answers repeat.
 type round struct {
 	revision int64
 	at       time.Time
@@ -58,7 +58,7 @@ func (a *asking) put(q reflector.Question, r round) {
 	}
 }
 
-// end notes that no question is in etcd any more.
+// end notes that no question is asked any more.
 func (a *asking) end() { a.asked = false }
 
 // changed notes that what the answers are about has changed: no earlier one counts.

@@ -34,10 +34,10 @@ const (
 type birds struct {
 	patience time.Duration // birdPatience
 
-	inEtcd map[string]birdQuestion // by key
+	open   map[string]birdQuestion // by key
 	nodes  map[string]*birdNode
 	serial int
-	// swept: what an earlier controller has left in etcd is gone.
+	// swept: what an earlier controller has left is gone.
 	swept bool
 	// garbled are the keys whose values cannot be read, which was logged.
 	garbled map[string]bool
@@ -69,20 +69,20 @@ func (b *birds) changed() {
 
 // put notes that a node was asked.
 func (b *birds) put(key, node string, r round) {
-	if b.inEtcd == nil {
-		b.inEtcd, b.nodes = map[string]birdQuestion{}, map[string]*birdNode{}
+	if b.open == nil {
+		b.open, b.nodes = map[string]birdQuestion{}, map[string]*birdNode{}
 	}
-	b.inEtcd[key] = birdQuestion{node, r}
+	b.open[key] = birdQuestion{node, r}
 	if b.nodes[node] == nil {
 		b.nodes[node] = &birdNode{}
 	}
 	b.nodes[node].asked = r.at
 }
 
-// hear takes what etcd has under a key, and reports whether the key may go: it is answered, or
+// hear takes what there is under a key, and reports whether the key may go: it is answered, or
 // nobody's who asks now.
 func (b *birds) hear(key string, s calico.NodeStatus) (done bool) {
-	q, ours := b.inEtcd[key]
+	q, ours := b.open[key]
 	if !ours || !s.Answered {
 		return !ours && reflector.IsBirdQuestion(s)
 	}
@@ -98,7 +98,7 @@ func (b *birds) hear(key string, s calico.NodeStatus) (done bool) {
 
 // giveUp returns the questions that have waited too long. Their nodes count as silent.
 func (b *birds) giveUp(now time.Time) (keys []string) {
-	for key, q := range b.inEtcd {
+	for key, q := range b.open {
 		if now.Sub(q.at) >= b.patience {
 			b.nodes[q.node].silent = true
 			keys = append(keys, key)
@@ -107,10 +107,10 @@ func (b *birds) giveUp(now time.Time) (keys []string) {
 	return keys
 }
 
-// gone notes that keys are not in etcd any more.
+// gone notes that keys are not there any more.
 func (b *birds) gone(keys []string) {
 	for _, k := range keys {
-		delete(b.inEtcd, k)
+		delete(b.open, k)
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *birds) gone(keys []string) {
 func (b *birds) due(nodes []string, now time.Time) (ask []string, next time.Time) {
 	next = now.Add(askSilent)
 	asked := map[string]bool{}
-	for _, q := range b.inEtcd {
+	for _, q := range b.open {
 		asked[q.node] = true
 	}
 	var waiting []string
@@ -135,7 +135,7 @@ func (b *birds) due(nodes []string, now time.Time) (ask []string, next time.Time
 	slices.SortStableFunc(waiting, func(x, y string) int {
 		return b.nodes[x].due().Compare(b.nodes[y].due())
 	})
-	return waiting[:min(len(waiting), max(0, mostBirds-len(b.inEtcd)))], next
+	return waiting[:min(len(waiting), max(0, mostBirds-len(b.open)))], next
 }
 
 // due is when a node is to be asked.
@@ -172,7 +172,7 @@ func (b *birds) of(after int64, now time.Time) map[string]reflector.Bird {
 // hearBirds reads the answers, and deletes them. The first time it deletes what an earlier
 // controller has left: what calico-node has answered is under no lease.
 func (l *leader) hearBirds(ctx context.Context) error {
-	if len(l.inEtcd) == 0 && (l.swept || l.last.goalRevision == 0 || !l.last.hasBird()) {
+	if len(l.open) == 0 && (l.swept || l.last.goalRevision == 0 || !l.last.hasBird()) {
 		return nil
 	}
 	answers, revision, err := l.term.birds(ctx)
@@ -195,7 +195,7 @@ func (l *leader) hearBirds(ctx context.Context) error {
 		}
 	}
 	l.swept, l.garbled = true, garbled
-	for key, q := range l.inEtcd {
+	for key, q := range l.open {
 		if !there[key] && q.revision <= revision { // a person has deleted it
 			l.birds.gone([]string{key})
 		}
@@ -219,7 +219,7 @@ func (l *leader) askBirds(ctx context.Context, nodes []string) (next time.Time, 
 		}
 		l.birds.put(key, node, round{revision, at})
 	}
-	if len(l.inEtcd) > 0 {
+	if len(l.open) > 0 {
 		next = earlier(next, time.Now().Add(birdPause))
 	}
 	return next, nil
@@ -227,7 +227,7 @@ func (l *leader) askBirds(ctx context.Context, nodes []string) (next time.Time, 
 
 // endBirds takes back all questions to nodes with BIRD.
 func (l *leader) endBirds(ctx context.Context) error {
-	return l.deleteBirds(ctx, slices.Collect(maps.Keys(l.inEtcd)))
+	return l.deleteBirds(ctx, slices.Collect(maps.Keys(l.open)))
 }
 
 // deleteBirds deletes questions.

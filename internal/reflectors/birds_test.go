@@ -287,7 +287,7 @@ func TestWhoIsAskedNext(t *testing.T) {
 		Annotations: map[string]string{"vpp-route-agent/reflector-question": "a"}}
 	ask := func(n ...string) {
 		for _, node := range n {
-			b.put("k/"+node, node, round{int64(len(b.inEtcd)) + 5, now})
+			b.put("k/"+node, node, round{int64(len(b.open)) + 5, now})
 		}
 	}
 	due := func(want ...string) {
@@ -349,7 +349,7 @@ func TestAnswersOfManyBIRDsCountLongEnough(t *testing.T) {
 	serial := 0
 	for now := start; now.Before(limit); now = now.Add(birdPause) {
 		var answered []string
-		for key, q := range b.inEtcd {
+		for key, q := range b.open {
 			if now.Sub(q.at) >= latency && b.hear(key, calico.NodeStatus{Answered: true}) {
 				answered = append(answered, key)
 			}

@@ -16,22 +16,26 @@ const leadTime = 15 * time.Second
 
 // ControllerConfig says who controls.
 type ControllerConfig struct {
-	Etcd    etcd.Config
-	Name    string // of this controller, for people
-	Version string // that agents must have
+	Etcd etcd.Config
+	// Datastore is the Kubernetes datastore; nil: it is etcd.
+	Datastore *KubernetesConfig
+	Name      string // of this controller, for people
+	Version   string // that agents must have
 	// Kubernetes are the Nodes that count, which somebody else runs; nil: none do.
 	Kubernetes *kubernetes.Nodes
 	Log        *slog.Logger
 }
 
-// Controller moves a cluster to route reflectors or back, as the goal in etcd says. Of several
-// controllers one leads; the others wait. Run does the work.
+// Controller moves a cluster to route reflectors or back, as the goal in the datastore says. Of
+// several controllers one leads; the others wait. Run does the work.
 type Controller struct {
 	store         store
 	name, version string
 	log           *slog.Logger
 	kubernetes    *kubernetes.Nodes // nil: not consulted
 	birdPatience  time.Duration
+	// watched is called with a term and may replace it.
+	watched func(term) term
 
 	mu     sync.Mutex // guards status
 	status ControllerStatus
@@ -39,7 +43,7 @@ type Controller struct {
 
 // ControllerStatus is how a Controller stands.
 type ControllerStatus struct {
-	Connected bool // to etcd
+	Connected bool // to the datastore
 	Leads     bool
 	Problem   string // why it is not connected
 	State     State  // what it last told, if it leads
@@ -49,12 +53,12 @@ type ControllerStatus struct {
 	Waiting time.Time
 }
 
-// State is what a controller tells in etcd, as the value of its key in the election.
+// State is what a controller tells people, in etcd as the value of its key in the election.
 type State struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Leads   bool   `json:"leads"`
-	// Goal is etcd's revision of the goal that the rest is about.
+	// Goal is the revision of the goal that the rest is about.
 	Goal int64 `json:"goal,omitempty"`
 	// One of these is set if it leads: what is reached, or what is waited for.
 	Done  string `json:"done,omitempty"`
@@ -75,15 +79,22 @@ type State struct {
 
 // NewController checks c. It does not connect.
 func NewController(c ControllerConfig) (*Controller, error) {
-	store, err := newEtcdStore(c.Etcd, "to read and write what a reflector controller does; "+
-		"docs/security.md lists it")
-	if err != nil {
-		return nil, err
+	log := c.Log.With("component", "controller")
+	var store store
+	if c.Datastore != nil {
+		store = newKubeStore(*c.Datastore, c.Log)
+	} else {
+		s, err := newEtcdStore(c.Etcd, "to read and write what a reflector controller does; "+
+			"docs/security.md lists it")
+		if err != nil {
+			return nil, err
+		}
+		store = s
 	}
 	return &Controller{
 		store: store, name: c.Name, version: c.Version,
 		kubernetes: c.Kubernetes, birdPatience: birdPatience,
-		log: c.Log.With("component", "controller"),
+		log: log,
 	}, nil
 }
 
@@ -129,6 +140,9 @@ func (c *Controller) leads(ctx context.Context, t term) error {
 	l := &leader{
 		Controller: c, term: t, began: time.Now(), state: c.state(),
 		lost: map[string]time.Time{}, birds: birds{patience: c.birdPatience},
+	}
+	if c.watched != nil {
+		l.term = c.watched(t)
 	}
 	l.state.Leads = true
 	defer c.update(func(s *ControllerStatus) { s.Leads = false })

@@ -358,8 +358,8 @@ func read(ctx context.Context, kv clientv3.KV, version string) (*reading, error)
 	r := newReading(resp.Header.Revision)
 	r.cluster = resp.Header.ClusterId
 	for i, take := range []func(*mvccpb.KeyValue){
-		func(kv *mvccpb.KeyValue) { r.takeGoal(kv.Value, kv.ModRevision) },
-		func(kv *mvccpb.KeyValue) { r.takeAgents(kv.Value, kv.ModRevision) },
+		func(kv *mvccpb.KeyValue) { r.takeGoal(string(kv.Key), kv.Value, kv.ModRevision) },
+		func(kv *mvccpb.KeyValue) { r.takeAgents(string(kv.Key), kv.Value, kv.ModRevision) },
 		func(kv *mvccpb.KeyValue) { r.hear(string(kv.Key), kv.Value, kv.ModRevision, version) },
 		func(kv *mvccpb.KeyValue) {
 			s := decodeState(kv.Value)

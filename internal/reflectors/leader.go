@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// leastPause and mostPause bound the time between two readings of etcd.
+	// leastPause and mostPause bound the time between two readings of the datastore.
 	leastPause = 200 * time.Millisecond
 	mostPause  = 2 * time.Second
 	// lookAgain is when a decision is made anew that may depend on time alone.
@@ -24,7 +24,7 @@ const (
 	statePause = time.Second
 )
 
-// leader decides and writes while a controller leads. What it knows besides etcd begins with it:
+// leader decides and writes while a controller leads. What it knows besides that begins with it:
 // since when it is connected, which agents it has lost since, and the answers to its questions.
 type leader struct {
 	*Controller
@@ -236,7 +236,7 @@ func (l *leader) decide(now time.Time) reflector.Decision {
 	return reflector.Next(l.world, l.last.goal)
 }
 
-// noteAgents notes in etcd which nodes have had an agent, once there is a goal.
+// noteAgents notes which nodes have had an agent, once there is a goal.
 func (l *leader) noteAgents(ctx context.Context) (noted bool, err error) {
 	known := l.last.known()
 	mode := cmp.Or(l.last.goal.Mode, reflector.Observe)
@@ -249,7 +249,7 @@ func (l *leader) noteAgents(ctx context.Context) (noted bool, err error) {
 	return true, err
 }
 
-// take writes a step, unless something that it depends on has changed. Then etcd is read anew.
+// take writes a step, unless something that it depends on has changed. Then all is read anew.
 func (l *leader) take(ctx context.Context, s *reflector.Step) (next time.Time, err error) {
 	taken, err := l.term.take(ctx, l.last, s)
 	l.last = nil

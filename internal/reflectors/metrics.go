@@ -26,7 +26,7 @@ func (c *Controller) HealthHandler() http.Handler {
 		switch {
 		case !s.Connected:
 			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "[-]etcd: %s\n", s.Problem)
+			fmt.Fprintf(w, "[-]%s: %s\n", c.store, s.Problem)
 		case s.Leads:
 			fmt.Fprintln(w, "[+]leads")
 		default:
@@ -66,8 +66,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if !s.Waiting.IsZero() {
 		waited = time.Since(s.Waiting).Seconds()
 	}
-	gauge("reflector_controller_connected", "1 while this controller is connected to etcd.")(
-		oneIf(s.Connected))
+	gauge("reflector_controller_connected",
+		"1 while this controller is connected to the datastore.")(oneIf(s.Connected))
 	gauge("reflector_controller_leads", "1 while this controller leads; of several one does.")(
 		oneIf(s.Leads))
 	gauge("reflector_controller_waiting_seconds",

@@ -108,7 +108,9 @@ func TestNoRouteIsTouched(t *testing.T) {
 		a.aim(to(there.mode))
 		kills := 12
 		if n <= 10 {
-			kills = killing(t, a.etcd, string(there.mode))
+			kills = killing(func(name string, change ...func(*Controller)) (*Controller, func()) {
+				return startController(t, a.etcd, name, change...)
+			}, string(there.mode))
 		} else {
 			_, stop := startController(t, a.etcd, "a")
 			reaches(t, a.etcd.Client(), string(there.mode))

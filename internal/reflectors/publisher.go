@@ -1,9 +1,11 @@
 // Package reflectors is how agents and the controller of route reflectors talk to each other
-// through etcd, and what the controller writes there. bgp/reflector has what they say, and decides.
+// through etcd or the Kubernetes API, and what the controller writes there. bgp/reflector has what
+// they say, and decides.
 package reflectors
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,16 +20,28 @@ const leaseTime = 30 * time.Second
 // PublisherConfig says who publishes.
 type PublisherConfig struct {
 	Etcd etcd.Config
-	Node string
+	// Datastore is the Kubernetes datastore; nil: it is etcd.
+	Datastore *KubernetesConfig
+	Node      string
+	// NodeRef is what Kubernetes calls the node.
+	NodeRef string
 	// Answer finds the answer to a question. It may block until ctx ends.
 	Answer func(context.Context, reflector.Question) (reflector.Answer, error)
 	Log    *slog.Logger
 }
 
-// Publisher keeps in etcd what the agent of a node says: its status, and an answer to each
+// exchange keeps keys equal to what is wanted, and hands over questions.
+type exchange interface {
+	Want(keys map[string]string)
+	Status() etcd.ExchangeStatus
+	Run(context.Context) error
+}
+
+// Publisher keeps in the datastore what the agent of a node says: its status, and an answer to each
 // question. Run does the work.
 type Publisher struct {
-	exchange *etcd.Exchange
+	exchange exchange
+	place    string // of the status
 	node     string
 	find     func(context.Context, reflector.Question) (reflector.Answer, error)
 	log      *slog.Logger
@@ -41,16 +55,26 @@ type Publisher struct {
 
 // NewPublisher checks c. It does not connect.
 func NewPublisher(c PublisherConfig) (*Publisher, error) {
+	p := &Publisher{
+		node: c.Node, find: c.Answer, log: c.Log.With("component", "report"),
+		asked: make(chan struct{}, 1), keys: map[string]string{}, answered: map[string]int64{},
+	}
+	if c.Datastore != nil {
+		x, err := newKubeExchange(*c.Datastore, c.Node, c.NodeRef, p.take, p.log)
+		if err != nil {
+			return nil, err
+		}
+		p.exchange = x
+		p.place = fmt.Sprintf("Lease(%s/%s)", c.Datastore.Namespace, x.lease().Name)
+		return p, nil
+	}
 	own := reflector.OwnPrefix(c.Node)
 	client, err := etcd.NewClient(c.Etcd, "to write under "+own+" and to read under "+
 		reflector.QuestionsPrefix)
 	if err != nil {
 		return nil, err
 	}
-	p := &Publisher{
-		node: c.Node, find: c.Answer, log: c.Log.With("component", "report"),
-		asked: make(chan struct{}, 1), keys: map[string]string{}, answered: map[string]int64{},
-	}
+	p.place = p.key()
 	p.exchange = etcd.NewExchange(client, etcd.ExchangeConfig{
 		Own: own, TTL: leaseTime, Requests: reflector.QuestionsPrefix, MaxRequests: mostQuestions,
 		Take: p.take, Log: p.log,
@@ -60,26 +84,28 @@ func NewPublisher(c PublisherConfig) (*Publisher, error) {
 
 // Report makes s what is said. It returns at once.
 func (p *Publisher) Report(s reflector.Status) {
-	p.change(func() { p.keys[p.Key()] = string(s.Encode()) })
+	p.change(func() { p.keys[p.key()] = string(s.Encode()) })
 }
 
-// change changes what is wanted in etcd. Until a status is known nothing there is touched.
+// change changes what is wanted there. Until a status is known nothing there is touched.
 func (p *Publisher) change(do func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	do()
-	if _, known := p.keys[p.Key()]; known {
+	if _, known := p.keys[p.key()]; known {
 		p.exchange.Want(p.keys)
 	}
 }
 
-// Key is where the status is.
-func (p *Publisher) Key() string { return reflector.StatusKey(p.node) }
+func (p *Publisher) key() string { return reflector.StatusKey(p.node) }
 
-// Status says how the keys stand in etcd.
+// Place is where the status is.
+func (p *Publisher) Place() string { return p.place }
+
+// Status says how the keys stand in the datastore.
 func (p *Publisher) Status() etcd.ExchangeStatus { return p.exchange.Status() }
 
-// Run publishes and answers until ctx ends. Then nothing is left in etcd.
+// Run publishes and answers until ctx ends. Then nothing is said any more.
 func (p *Publisher) Run(ctx context.Context) error {
 	var answering sync.WaitGroup
 	defer answering.Wait()

@@ -21,7 +21,7 @@ import (
 // Tests mostly wait: for leases, grace times and statuses, of which there is one a second. GoBGP
 // cannot be ended: its goroutine stays, and a queue for each peer.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m,

@@ -15,7 +15,7 @@ import (
 // readTimeout is for one request that reads everything.
 const readTimeout = 20 * time.Second
 
-// reading is all that a controller decides by, as of one revision of etcd.
+// reading is all that a controller decides by; from etcd it is of one revision.
 type reading struct {
 	cluster  uint64 // etcd's
 	revision int64
@@ -30,13 +30,18 @@ type reading struct {
 	agentsRevision int64
 	badAgents      error
 
+	// config is the version of the ConfigMap with goal and agents, pending a step that is not done
+	// yet; in Kubernetes alone.
+	config  string
+	pending *kubeStep
+
 	statuses map[string]agentStatus   // by node
 	answers  map[string][]agentAnswer // by node
 	problems []calico.Problem         // of what agents say
 	states   []State                  // of the controllers, the leader first
 }
 
-// agentStatus is what an agent said, and etcd's revision of that.
+// agentStatus is what an agent said, and the revision of that.
 type agentStatus struct {
 	reflector.Status
 	revision int64
@@ -72,17 +77,17 @@ func (r *reading) add(o reflector.Object) {
 	}
 }
 
-func (r *reading) takeGoal(value []byte, revision int64) {
+func (r *reading) takeGoal(place string, value []byte, revision int64) {
 	r.goalRevision = revision
 	if r.goal, r.badGoal = reflector.DecodeGoal(value); r.badGoal != nil {
-		r.badGoal = fmt.Errorf("the goal %s cannot be read: %w", reflector.GoalKey, r.badGoal)
+		r.badGoal = fmt.Errorf("the goal %s cannot be read: %w", place, r.badGoal)
 	}
 }
 
-func (r *reading) takeAgents(value []byte, revision int64) {
+func (r *reading) takeAgents(place string, value []byte, revision int64) {
 	r.agentsRevision = revision
 	if err := json.Unmarshal(value, &r.agents); err != nil {
-		r.badAgents = fmt.Errorf("%s cannot be read: %w", reflector.AgentsKey, err)
+		r.badAgents = fmt.Errorf("%s cannot be read: %w", place, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package reflectors
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"vpp-route-agent/bgp/reflector"
@@ -10,12 +11,12 @@ import (
 	"vpp-route-agent/internal/kubernetes"
 )
 
-// View is what etcd has about reflectors, as of one revision.
+// View is what the datastore has about reflectors; etcd as of one revision.
 type View struct {
 	// World has the agents' status. Nobody's answers are in it.
 	World *reflector.World
 	Goal  reflector.Goal
-	// GoalRevision is etcd's, 0 without a goal; BadGoal says why Goal is not what etcd has.
+	// GoalRevision is 0 without a goal; BadGoal says why Goal is not what the datastore has.
 	GoalRevision int64
 	BadGoal      error
 	Controllers  []State // the one that leads is the first
@@ -45,7 +46,7 @@ func (v View) Reached() bool {
 // Consult lets Nodes of Kubernetes count, by name.
 func (v View) Consult(nodes map[string]kubernetes.Node) { v.World.SetKubernetes(nodesOf(nodes)) }
 
-// Changes are what a person's command writes, in one transaction.
+// Changes are what a person's command writes, in etcd in one transaction.
 type Changes struct {
 	Goal  *reflector.Goal   // nil: it stays
 	Node  *reflector.Object // with the revision that it was read with
@@ -55,7 +56,7 @@ type Changes struct {
 	Adopted []reflector.Write
 }
 
-// Patience is how long a Desk waits for etcd: once to look, and once to write.
+// Patience is how long a Desk waits for the datastore: once to look, and once to write.
 const Patience = 15 * time.Second
 
 // Desk is where a person looks at a controller's work, and steers it. It needs no controller.
@@ -70,6 +71,19 @@ func NewDesk(c etcd.Config, version string) (*Desk, error) {
 	store, err := newEtcdStore(c, "to read or write what the reflectors commands do; "+
 		"docs/security.md lists it")
 	return &Desk{store, version, Patience}, err
+}
+
+// NewKubernetesDesk returns a Desk for the Kubernetes datastore.
+func NewKubernetesDesk(c KubernetesConfig, version string) *Desk {
+	return &Desk{newKubeStore(c, slog.New(slog.DiscardHandler)), version, Patience}
+}
+
+// Kubernetes is the API server of the Kubernetes datastore; nil: it is etcd.
+func (d *Desk) Kubernetes() *kubernetes.Client {
+	if s, ok := d.store.(*kubeStore); ok {
+		return s.Client
+	}
+	return nil
 }
 
 // Explain turns an error into a sentence.
