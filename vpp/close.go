@@ -40,13 +40,12 @@ func (c *conn) leave() {
 // release makes VPP drop connections that ended unnoticed. A client that stops reading before its
 // greeting makes VPP's answer fail with EPIPE, and with that errno VPP detects the other ends. Each
 // new connection does it, within a fraction of a millisecond, and may ignore its failure.
-func release(ctx context.Context, path, name string) {
-	hello, err := greeting(name)
+func release(ctx context.Context, cfg Config) {
+	hello, err := greeting(cfg.ClientName)
 	if err != nil {
 		return
 	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", path)
+	nc, err := cfg.Dial(ctx)
 	if err != nil {
 		return
 	}

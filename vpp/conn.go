@@ -93,19 +93,21 @@ type call struct {
 }
 
 // dial connects and fetches the message table.
-func dial(ctx context.Context, path, name string, timeout time.Duration) (*conn, error) {
+func dial(ctx context.Context, cfg Config) (*conn, error) {
+	timeout := cfg.ReplyTimeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", path)
+	nc, err := cfg.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	growSendBuffer(nc.(*net.UnixConn))
+	if socket, ok := nc.(*net.UnixConn); ok {
+		growSendBuffer(socket)
+	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	c := newConn(nc, timeout)
 	r := newReader(c)
-	err = c.handshake(r, name)
+	err = c.handshake(r, cfg.ClientName)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,8 @@ type Config struct {
 	// Socket is the path of VPP's API socket (startup.conf: socksvr { socket-name }); default
 	// /run/vpp/api.sock.
 	Socket string
+	// Dial connects to VPP's API; default: to Socket.
+	Dial func(ctx context.Context) (net.Conn, error)
 	// StatsSocket is where VPP hands out its statistics segment (statseg { socket-name }); default
 	// /run/vpp/stats.sock. Only Forwarded uses it.
 	StatsSocket string
@@ -69,6 +72,12 @@ const (
 func (c Config) withDefaults() Config {
 	if c.Socket == "" {
 		c.Socket = defaultSocket
+	}
+	if c.Dial == nil {
+		c.Dial = func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.Socket)
+		}
 	}
 	if c.StatsSocket == "" {
 		c.StatsSocket = defaultStatsSocket
@@ -208,12 +217,12 @@ func (v *VPP) lose(problem string, err error) {
 
 // live serves one connection until it ends. It reports whether the connection was usable.
 func (v *VPP) live(ctx context.Context) (connected bool, err error) {
-	c, err := dial(ctx, v.cfg.Socket, v.cfg.ClientName, v.cfg.ReplyTimeout)
+	c, err := dial(ctx, v.cfg)
 	if err != nil {
 		return false, err
 	}
 	defer c.close()
-	release(ctx, v.cfg.Socket, v.cfg.ClientName)
+	release(ctx, v.cfg)
 	l, err := v.prepare(ctx, c)
 	if err != nil {
 		return false, err

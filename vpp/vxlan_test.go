@@ -123,7 +123,7 @@ func TestOneVXLANTunnelIsRefused(t *testing.T) {
 			}
 		})
 		s.Refuse(nil)
-		if n := len(s.VXLANNames()); n != 2 {
+		if n := len(s.VXLANFarEnds()); n != 2 {
 			t.Errorf("%s: %d tunnels are there", message, n)
 		}
 		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
@@ -145,12 +145,12 @@ func TestVXLANTunnelOfAnotherProgram(t *testing.T) {
 		t.Fatalf("%v", all)
 	}
 	var instance uint32
-	for _, name := range s.VXLANNames() {
+	for name := range s.VXLANFarEnds() {
 		_, err := fmt.Sscanf(name, "vxlan_tunnel%d", &instance)
 		check(t, err)
 	}
 	check(t, a.DeleteObject(t.Context(), e.Key()))
-	if got := s.VXLANNames(); len(got) != 0 {
+	if got := s.VXLANFarEnds(); len(got) != 0 {
 		t.Fatalf("left are %v", got)
 	}
 	for _, tc := range []struct {
@@ -171,8 +171,8 @@ func TestVXLANTunnelOfAnotherProgram(t *testing.T) {
 		all, err := a.Objects(t.Context(), route.TunnelEndpoint)
 		check(t, err)
 		check(t, a.DeleteObject(t.Context(), testVXLAN.Key()))
-		if len(all) != 0 || len(s.VXLANNames()) != 1 {
-			t.Errorf("%v is taken for ours, left are %v", all, s.VXLANNames())
+		if len(all) != 0 || len(s.VXLANFarEnds()) != 1 {
+			t.Errorf("%v is taken for ours, left are %v", all, s.VXLANFarEnds())
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestVXLANTunnelThatAnotherProgramDeletes(t *testing.T) {
 	ops, want := threeVTEPs()
 	s, a := startVXLAN(t)
 	for range 2 {
-		for _, name := range s.VXLANNames() {
+		for name := range s.VXLANFarEnds() {
 			s.RemoveInterface(name)
 		}
 		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })

@@ -104,7 +104,7 @@ func (s *syncer) adopt(a adoption) {
 			if !e.is(isAdopted) {
 				s.adoptedLeft++
 			}
-		case changed[r.object.Interface] && !s.isListed(*r.object):
+		case changed[r.object.Interface] && !s.isListed(*r.object) && !r.object.IsInterface():
 			s.rewrite = true // what has its key later is not ours
 			continue         // it went with its interface
 		default: // all of those that are listed are ours, and may still be there

@@ -37,14 +37,15 @@ func (d *fake) table(id route.TableID) route.ObjectKey {
 	return route.ObjectKey{}
 }
 
-// loseObjects: with interfaces, and with the data plane, go the objects on them.
+// loseObjects: with interfaces, and with the data plane, go the objects on them, but those that are
+// interfaces themselves.
 func (d *fake) loseObjects(next route.Facts) {
 	if next.Identity == "" {
 		return
 	}
 	gone := changedInterfaces(indexes(d.last.Interfaces), indexes(next.Interfaces))
 	maps.DeleteFunc(d.objects, func(k route.ObjectKey, _ route.Object) bool {
-		if !gone[k.Interface] && d.last.Identity == next.Identity {
+		if (!gone[k.Interface] || k.HasOwnPaths()) && d.last.Identity == next.Identity {
 			return false
 		}
 		d.went[k] = true

@@ -420,13 +420,14 @@ func (s *syncer) lose(o *object) {
 }
 
 // objectsOver takes new interfaces. An object went with its interface, unless we have made that
-// anew, or have put the object so lately that it may be on the new one. All others are looked up,
-// and what was refused is tried again: its reason may be gone.
+// anew, have put the object so lately that it may be on the new one, or it is an interface itself.
+// All others are looked up, and what was refused is tried again: its reason may be gone.
 func (s *syncer) objectsOver(changed map[string]bool) {
 	for _, o := range s.objects.all() {
 		switch {
 		case !changed[o.key.Interface] || o.is(isFlying):
-		case o.actual != 0 && (s.hasMade(o.key) || s.now.Sub(o.put) < factsDelay):
+		case o.actual != 0 && (s.hasMade(o.key) || o.key.HasOwnPaths() ||
+			o.want == nil && o.key.IsInterface() || s.now.Sub(o.put) < factsDelay):
 			o.set(isUnsure)
 		default:
 			s.drop(o)

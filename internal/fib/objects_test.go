@@ -260,6 +260,23 @@ func TestObjectsOfAnInterfaceMadeAnewWhileAway(t *testing.T) {
 	}
 }
 
+// An interface of ours has a mark: it is ours under another index, too.
+func TestInterfaceOfOursThatWasMadeAnewWhileAwayIsDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link := route.Link{Name: "eth1"}
+		r.setObjects(route.Own, link)
+		synctest.Wait()
+		r.stop()
+		f := node("a")
+		f.Interfaces[1].Index = 7
+		r.dp.tell(f)
+		r.dp.others(link)
+		*r = *start(r.dp, r.Engine.keeps.path)
+		r.setObjects(route.Own)
+		check(t, "there", r.dp.there())
+	})
+}
+
 // Nor is it ours for the agent after the next, though that one's journal knows the new interface.
 func TestObjectsOfAnInterfaceMadeAnewAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {

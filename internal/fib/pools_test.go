@@ -156,6 +156,26 @@ func TestRoutesThroughATunnelThatWasLost(t *testing.T) {
 	})
 }
 
+// Another program deletes the interface that tunnels of VXLAN borrow their address from, and then
+// nobody wants them: they are there still, and go.
+func TestTunnelsOutliveTheirInterface(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		facts := node("a")
+		facts.Interfaces = append(facts.Interfaces,
+			route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
+		r.dp.tell(facts)
+		vtep := route.Endpoint{Interface: "vxlan.calico", Outer: addr("10.0.0.2"),
+			VXLAN: route.VXLANSettings{MAC: "66:00:00:00:00:02"}}
+		r.setObjects(route.Own, vtep)
+		check(t, "there", r.dp.there(), vtep.Key().String())
+		time.Sleep(2 * factsDelay)
+		r.dp.tell(node("a"))
+		synctest.Wait()
+		r.setObjects(route.Own)
+		check(t, "nobody wants it", r.dp.there())
+	})
+}
+
 // A route of ours must not become the longest match for the node behind its tunnel.
 func TestTunnelsDoNotLoop(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {

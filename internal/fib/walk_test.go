@@ -346,7 +346,7 @@ func (w *walker) foreign() {
 func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
-	i := rapid.SampledFrom([]int{0, 1, 3}).Draw(w.t, "interface")
+	i := rapid.SampledFrom([]int{0, 1, 3, 4}).Draw(w.t, "interface")
 	events := []string{"up", "down", "gone", "new index", "blink", "anew"}
 	switch rapid.SampledFrom(events).Draw(w.t, "link") {
 	case "down":

@@ -40,6 +40,10 @@ func (k ObjectKey) HasOwnPaths() bool {
 	return k.Kind == TunnelEndpoint && EncapBy(k.Interface) == VXLAN
 }
 
+// IsInterface reports whether k is an interface to the data plane, marked as ours. It may be there
+// though the one that k names is not, or is another.
+func (k ObjectKey) IsInterface() bool { return k.Kind == MadeLink || k.HasOwnPaths() }
+
 func (e Endpoint) Digest() uint64 {
 	if e.VXLAN == (VXLANSettings{}) {
 		return endpointDigest

@@ -154,8 +154,8 @@ func (s *Server) SetLink(name string, up bool) {
 	s.announce(i, false)
 }
 
-// RemoveInterface deletes an interface with its own routes; routes of others through it stay. The
-// next one gets its index.
+// RemoveInterface deletes the interface of that name or tag with its own routes; routes of others
+// through it stay. The next one gets its index.
 func (s *Server) RemoveInterface(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Server) removeLink(i uint32) {
 
 func (s *Server) mustFind(name string) uint32 {
 	for i, l := range s.links {
-		if l.name == name {
+		if l.name == name || l.tag == name {
 			return i
 		}
 	}

@@ -9,6 +9,7 @@
 package vpptest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -68,6 +69,22 @@ func Start(path string) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Unserved is a VPP without a socket, to which Dial connects.
+func Unserved() *Server { return booted("") }
+
+// Dial connects a client in memory, for vpp.Config: so a test can have a clock of its own
+// (testing/synctest).
+func (s *Server) Dial(context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	s.admit(far)
+	return near, nil
 }
 
 // booted is a VPP that has started, and serves nobody yet.
@@ -157,6 +174,9 @@ func (s *Server) CloseSocket() {
 func (s *Server) OpenSocket() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.path == "" {
+		return nil
+	}
 	if s.closed || s.listener != nil {
 		return fmt.Errorf("vpptest: %s is closed or open already", s.path)
 	}
@@ -175,18 +195,22 @@ func (s *Server) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		c := newClient(s, nc)
 		s.mu.Lock()
-		if s.listener != l {
-			s.mu.Unlock()
+		if s.listener == l {
+			s.admit(nc)
+		} else {
 			nc.Close()
-			continue
 		}
-		s.clients[c] = true
 		s.mu.Unlock()
-		s.wg.Go(c.read)
-		s.wg.Go(c.write)
 	}
+}
+
+// admit serves a client.
+func (s *Server) admit(nc net.Conn) {
+	c := newClient(s, nc)
+	s.clients[c] = true
+	s.wg.Go(c.read)
+	s.wg.Go(c.write)
 }
 
 // DropConnections ends all connections and keeps everything else.

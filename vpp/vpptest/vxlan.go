@@ -154,13 +154,14 @@ func (s *Server) AddVXLAN(instance uint32, source, far netip.Addr, vni uint32) {
 		instance: instance, decapNext: ethernetAfter4})
 }
 
-// VXLANNames lists the names of all tunnels in VPP.
-func (s *Server) VXLANNames() (all []string) {
+// VXLANFarEnds are the far addresses of all tunnels in VPP, by their names.
+func (s *Server) VXLANFarEnds() map[string]netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	all := map[string]netip.Addr{}
 	for _, l := range s.links {
 		if l.vxlan != nil {
-			all = append(all, l.name)
+			all[l.name] = l.vxlan.far
 		}
 	}
 	return all
