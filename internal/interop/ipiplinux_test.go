@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -91,6 +93,9 @@ func TestIPIPOnLinux(t *testing.T) {
 				return err
 			})
 		}
+		if i == 0 {
+			crossIPIPOnLinux(t, us.NS, near, ours)
+		}
 	}
 	s, err := us.status(t.Context())
 	check(t, err)
@@ -99,4 +104,21 @@ func TestIPIPOnLinux(t *testing.T) {
 	}) {
 		t.Errorf("status does not say what is left to Felix: %+v", s.Problems)
 	}
+}
+
+func crossIPIPOnLinux(t *testing.T, us *netlab.Namespace, near *ipipNode, ours string) {
+	t.Helper()
+	t.Attr("part", ipipPart)
+	setMTU(t, near.NS, "tunl0", 1480)
+	setMTU(t, us, "tunl0", 1480)
+	ourSide, wire := newSight(t, us, "tunl0", true), newSight(t, near.NS, "eth0", false)
+	farSide := newSight(t, near.NS, "tunl0", true)
+	ourBlock, farBlock := pfx("10.1.0.0/26"), pfx("10.1.2.0/26")
+	cross(t, us, near.NS, "10.1.0.1", "10.1.2.1",
+		&crossing{name: "from us", before: ourSide, wire: wire, after: farSide, from: ourBlock,
+			to: farBlock, outer: outerHeaders{kind: route.IPIP, from: addr(ours), to: near.Address,
+				linux: true}},
+		&crossing{name: "to us", before: farSide, wire: wire, after: ourSide, from: farBlock,
+			to: ourBlock, outer: outerHeaders{kind: route.IPIP, from: near.Address, to: addr(ours),
+				linux: true}})
 }
