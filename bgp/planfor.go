@@ -33,8 +33,9 @@ type Options struct {
 	Outgoing []route.Outgoing
 	// Tunnels are the kinds of tunnels that the data plane has; pools of other kinds do not
 	// encapsulate. FelixTunnels: they are Felix', who has routes of its own, as on Linux.
-	Tunnels      []route.Encap
-	FelixTunnels bool
+	// LinuxTunnels: they are devices of Linux that the agent makes.
+	Tunnels                    []route.Encap
+	FelixTunnels, LinuxTunnels bool
 	// NoWireguard: the data plane is VPP. The private key is Felix', and another one would have to
 	// be written to the Node.
 	NoWireguard bool

@@ -122,7 +122,7 @@ func vtep(n calico.Node, v6 bool) route.Node {
 	if err != nil {
 		out.NoVTEP = fmt.Sprintf("Node(%s): %v", n.Name, err)
 	}
-	out.VTEP = mac
+	out.VTEP, out.Tunnel = mac, own
 	return out
 }
 

@@ -90,7 +90,7 @@ func TestVTEPs(t *testing.T) {
 		s.Nodes["b"] = b
 		e, problems := Encapsulation("a", allTunnels, false, s)
 		if got := e.Nodes[ip("192.0.2.9")]; got != (route.Node{Name: "b", VTEP: tc.vtep,
-			NoVTEP: tc.why}) {
+			NoVTEP: tc.why, Tunnel: b.IPv4VXLANTunnelAddr}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		l := e.Leaves(e.PoolOf(pfx("10.1.0.64/26")), ip("192.0.2.9"))
@@ -102,7 +102,7 @@ func TestVTEPs(t *testing.T) {
 			t.Errorf("%s: problems %v", name, problems)
 		}
 		var ends []string
-		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}) {
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false) {
 			if end, ok := o.(route.Endpoint); ok && end.VXLAN != (route.VXLANSettings{}) {
 				ends = append(ends, end.Outer.String())
 			}
@@ -123,7 +123,7 @@ func TestVXLANTunnels(t *testing.T) {
 		"node.a": {VXLANVNI: 7}}
 	e, _ := Encapsulation("a", allTunnels, false, s)
 	links := map[string]route.Link{}
-	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}) {
+	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false) {
 		switch o := o.(type) {
 		case route.Link:
 			links[o.Name] = o

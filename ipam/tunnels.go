@@ -29,16 +29,19 @@ type MTUs struct{ IPv4, IPv6 uint16 }
 
 // Tunnels are what e needs in the data plane: of each kind the tunnel interface with its address,
 // and an endpoint for each other node, also for those to which packets leave plain, since their
-// packets may come tunnelled. They are sorted.
-func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot,
-	uplink MTUs) (all []route.Object) {
+// packets may come tunnelled. They are sorted. An IPIP device of Linux needs no endpoints.
+func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTUs,
+	linux bool) (all []route.Object) {
 	felix, me := s.FelixOn(self), s.Nodes[self]
 	if encapsulatesIn(e, route.IPIP, false) {
 		link := route.Link{Name: route.IPIP.Interface(e.Own4.Addr()), Kind: route.IPIPTunnel,
 			Source: e.Own4.Addr(), MTU: tunnelMTU(felix.IPIPMTU, uplink.IPv4, ipipHeader)}
 		all = append(all, link, route.Address{Interface: link.Name,
 			Address: netip.PrefixFrom(me.IPv4IPIPTunnelAddr, 32)}, route.Up{Interface: link.Name})
-		nodes := nodesOf(e, false)
+		var nodes []netip.Addr
+		if !linux {
+			nodes = nodesOf(e, false)
+		}
 		all = slices.Grow(all, len(nodes))
 		for _, a := range nodes {
 			all = append(all, route.Endpoint{Interface: link.Name, Outer: a})
@@ -115,7 +118,7 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 		if far := e.Nodes[a].VTEP; far != "" {
 			all = append(all, route.Endpoint{Interface: link.Name, Outer: a,
 				VXLAN: route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI,
-					Port: link.VXLAN.Port, MAC: far}})
+					Port: link.VXLAN.Port, MAC: far, Tunnel: e.Nodes[a].Tunnel}})
 		}
 	}
 	return all

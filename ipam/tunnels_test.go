@@ -53,7 +53,7 @@ func TestTunnels(t *testing.T) {
 		}
 		e, _ := Encapsulation("a", []route.Encap{route.IPIP}, false, s)
 		var got []string
-		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}) {
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}, false) {
 			got = append(got, o.Key().String())
 			if l, ok := o.(route.Link); ok && (l.MTU != tc.mtu || l.Source != ip("192.0.2.5")) {
 				t.Errorf("%s: %+v", tc.name, l)
@@ -62,6 +62,28 @@ func TestTunnels(t *testing.T) {
 		if text := strings.Join(got, " / "); text != tc.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", tc.name, text, tc.want)
 		}
+	}
+}
+
+// On Linux an IPIP device leads to all nodes, and routes of VXLAN name tunnel addresses.
+func TestTunnelsOfLinux(t *testing.T) {
+	s := encapCluster([]string{"a 192.0.2.5/24", "b 198.51.100.7/24"},
+		ipipPool("i", "10.1.0.0/16", calico.EncapAlways),
+		vxlanPool("v", "10.2.0.0/16", calico.EncapAlways))
+	for name, n := range s.Nodes {
+		n.IPv4VXLANTunnelAddr = ip("10.2.0." + map[string]string{"a": "1", "b": "2"}[name])
+		s.Nodes[name] = n
+	}
+	e, _ := Encapsulation("a", []route.Encap{route.IPIP, route.VXLAN}, false, s)
+	var got []route.Endpoint
+	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500}, true) {
+		if end, ok := o.(route.Endpoint); ok {
+			got = append(got, end)
+		}
+	}
+	if len(got) != 1 || got[0].Interface != "vxlan.calico" ||
+		got[0].VXLAN.Tunnel != ip("10.2.0.2") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -76,6 +76,7 @@ type config struct {
 	fibSource          string
 	fibPriority        uint8
 	kernelTable        uint32
+	tunnels            string // felix or own
 	kernelProtocol     uint8
 	kernelMetric       uint32
 	kernelElevated     uint32
@@ -356,7 +357,7 @@ func (c *config) check(given map[string]bool) error {
 		return err
 	}
 	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric",
-		"kernel-elevated-metric"); err != nil {
+		"kernel-elevated-metric", "tunnels"); err != nil {
 		return err
 	}
 	if c.kernelElevated >= c.kernelMetric {
@@ -423,9 +424,12 @@ func (c config) needs() calico.Needs {
 		// in Kubernetes nobody publishes, and it says that all blocks are needed
 		n.Hosts = c.hostsPrefix
 	}
-	n.VXLAN = !n.AllBlocks() && c.dataplane == "vpp" // on Linux these routes are Felix'
+	n.VXLAN = !n.AllBlocks() && (c.dataplane == "vpp" || c.ownsTunnels())
 	return n
 }
+
+// ownsTunnels reports whether the devices and routes of VXLAN pools on Linux are not Felix'.
+func (c config) ownsTunnels() bool { return c.dataplane == "kernel" && c.tunnels == "own" }
 
 // agent are the settings that the agent takes while it runs.
 func (c config) agent() agent.Settings {
@@ -447,8 +451,8 @@ func (c config) tuning() fib.Tuning {
 
 func (c config) bgpOptions() bgp.Options {
 	o := bgp.Options{RouterID: c.routerID, PrefixLimits: c.prefixLimits, ClusterIPs: c.clusterIPs,
-		Tunnels: tunnels(c.dataplane), FelixTunnels: c.dataplane == "kernel",
-		NoWireguard: c.dataplane == "vpp"}
+		Tunnels: tunnels(c.dataplane), NoWireguard: c.dataplane == "vpp",
+		FelixTunnels: c.dataplane == "kernel" && !c.ownsTunnels(), LinuxTunnels: c.ownsTunnels()}
 	for _, a := range c.nextHops {
 		if a.Is4() {
 			o.NextHop4 = a

@@ -121,6 +121,8 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 			"--dataplane: \"dpdk\" is not one of vpp, kernel, none"},
 		"flags that conflict": {[]string{"--dataplane=none", "--kernel-table=100"}, nil, "",
 			"--kernel-table has no meaning with --dataplane none"},
+		"Linux' tunnels with VPP": {[]string{"--tunnels=own"}, nil, "",
+			"--tunnels has no meaning with --dataplane vpp"},
 		"conflict over two places": {[]string{"--dataplane=kernel"},
 			map[string]string{"VPP_ROUTE_AGENT_VPP_SOCKET": "/x"}, "",
 			"--vpp-socket has no meaning with --dataplane kernel"},

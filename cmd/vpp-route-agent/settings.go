@@ -212,6 +212,10 @@ var settings = []setting{
 		usage: "metric of our Linux routes to addresses in live migration; it must be below " +
 			"Felix' for the workloads of this node, and below --kernel-metric",
 		set: number(func(c *config) *uint32 { return &c.kernelElevated }, 1, math.MaxUint32)},
+	{flag: "tunnels", file: "tunnels", def: "felix",
+		usage: "whose the tunnel devices of --dataplane kernel are: felix, or own where no Felix " +
+			"runs on the node", set: oneOf(func(c *config) *string { return &c.tunnels }, "felix",
+			"own")},
 
 	{flag: "prefix-limit", live: true, file: "prefixLimit", list: true,
 		usage: "most paths that a peer may send, by class: mesh, global, node and " +

@@ -148,7 +148,7 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 		}
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
 		if f.InterfacesRead && !o.FelixTunnels {
-			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs)
+			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs, o.LinuxTunnels)
 			p.BGP.Problems = append(p.BGP.Problems, ipam.TooLarge(self, e, c, f.NodeMTUs)...)
 		}
 	}

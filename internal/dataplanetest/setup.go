@@ -58,8 +58,7 @@ type Setup struct {
 	AddLink func(t *testing.T, table uint32) (name string, remove func())
 
 	// Made returns, by other means than Dataplane, the MAC address of an interface that we have
-	// made under a name, and the largest IP packet that leaves by it, in bytes; nil with
-	// Lacks[Tables].
+	// made under a name, and the largest IP packet that leaves by it, in bytes.
 	Made func(t *testing.T, name string) (mac string, mtu uint32)
 
 	// HostLink is an interface of the kernel's that nothing in the data plane is bound to.
@@ -111,7 +110,8 @@ const (
 	// an interface may be connected with others
 	CrossConnects Feature = "cross-connects"
 	Preference    Feature = "path preference" // paths that stand by
-	Tunnels       Feature = "tunnels"         // to other nodes, that we make
+	Tunnels       Feature = "tunnels"         // of IPIP to other nodes, that we make
+	VXLAN         Feature = "VXLAN"           // the same
 	// an interface may go down and come back under a route
 	Links Feature = "routes over dead links"
 	// where another's route stands before ours, ours cannot be seen

@@ -90,7 +90,7 @@ var tunnelCases = []testCase{
 
 // vxlanCases are tunnelCases of VXLAN.
 var vxlanCases = []testCase{
-	{"a VXLAN interface is made, found again, made anew and deleted", Tunnels,
+	{"a VXLAN interface is made, found again, made anew and deleted", VXLAN,
 		func(t *testing.T, b *bench) {
 			link := b.vxlan(false)
 			other := link
@@ -99,7 +99,7 @@ var vxlanCases = []testCase{
 			other.MTU = 1400
 			b.isMadeAndGoes(t, link, other)
 		}},
-	{"a VXLAN tunnel leads to the nodes that are wanted, and to no others", Tunnels,
+	{"a VXLAN tunnel leads to the nodes that are wanted, and to no others", VXLAN,
 		func(t *testing.T, b *bench) {
 			for _, six := range []bool{false, true} {
 				link := b.vxlan(six)
@@ -134,7 +134,7 @@ var vxlanCases = []testCase{
 				must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 			}
 		}},
-	{"routes lead through VXLAN tunnels", Tunnels, func(t *testing.T, b *bench) {
+	{"routes lead through VXLAN tunnels", VXLAN, func(t *testing.T, b *bench) {
 		for _, six := range []bool{false, true} {
 			link := b.vxlan(six)
 			one, two := b.vtep(link, 2), b.vtep(link, 3)
@@ -162,7 +162,7 @@ var vxlanCases = []testCase{
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}
 	}},
-	{"a thousand nodes are reached by VXLAN at once", Tunnels, func(t *testing.T, b *bench) {
+	{"a thousand nodes are reached by VXLAN at once", VXLAN, func(t *testing.T, b *bench) {
 		link := b.vxlan(false)
 		must(t, b.Dataplane.PutObject(b.context(t), link))
 		var ops []route.ObjectOp
@@ -170,10 +170,12 @@ var vxlanCases = []testCase{
 		for i := range 1000 {
 			e := b.vtep(link, 2)
 			e.Outer = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+			e.VXLAN.Tunnel = netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
+			e.VXLAN.MAC = fmt.Sprintf("66:00:00:01:%02x:%02x", i>>8, i&255)
 			ops, want = append(ops, route.ObjectOp{Key: e.Key(), Put: e}), append(want, e)
 		}
 		bad := b.vtep(link, 2)
-		bad.Outer = bad.VXLAN.Source // VPP refuses it
+		bad.Outer = bad.VXLAN.Source
 		b.applyObjects(t, append(ops, route.ObjectOp{Key: bad.Key(), Put: bad}), 1000)
 		b.hasTunnels(t, want...)
 		for i := range ops {
@@ -197,13 +199,13 @@ func (b *bench) vxlan(six bool) route.Link {
 
 // vtep is a neighbour of the first interface.
 func (b *bench) vtep(on route.Link, host byte) route.Endpoint {
-	outer := b.v4(0, host)
+	outer, tunnel := b.v4(0, host), netip.AddrFrom4([4]byte{198, 19, 8, host})
 	if on.Source.Is6() {
-		outer = b.v6(0, host)
+		outer, tunnel = b.v6(0, host), netip.MustParseAddr(fmt.Sprintf("2001:db8:8::%d", host))
 	}
 	return route.Endpoint{Interface: on.Name, Outer: outer, VXLAN: route.VXLANSettings{
 		Source: on.Source, VNI: on.VXLAN.VNI, Port: on.VXLAN.Port,
-		MAC: fmt.Sprintf("66:00:00:00:00:%02x", host)}}
+		MAC: fmt.Sprintf("66:00:00:00:00:%02x", host), Tunnel: tunnel}}
 }
 
 // hasTunnels is hasEndpoints for VXLAN, with digests.

@@ -186,7 +186,7 @@ func crossVXLAN(t *testing.T, pod *netlab.Namespace, near *vxlanNode, own vtep, 
 	if own.node.Is6() {
 		mtu = 1430
 	}
-	check(t, near.NS.FillChecksums(device))
+	check(t, errors.Join(near.NS.FillChecksums(device), near.NS.NoGRO(device)))
 	podSide, wire := newSight(t, pod, "eth0", false), newSight(t, near.NS, "eth0", false)
 	farSide := newSight(t, near.NS, device, false)
 	cross(t, pod, near.NS, nearAddress, farAddress,
@@ -231,6 +231,11 @@ func checkTCP(t *testing.T, pod, far *netlab.Namespace, farPod string) {
 		if err = errors.Join(err, readErr); err != nil || !bytes.Equal(got, sent) {
 			t.Fatalf("%d of %d bytes came back: %v", n, len(sent), err)
 		}
+	}
+	check(t, c.(*net.TCPConn).CloseWrite())
+	_, err := c.Read(got)
+	if err != io.EOF { // nothing follows
+		t.Errorf("instead of the end: %v", err)
 	}
 }
 

@@ -46,6 +46,11 @@ func TestDataplaneKernel(t *testing.T) {
 		},
 		Dump:   func(t *testing.T) map[route.Key]string { return dump(t, node) },
 		Egress: func(t *testing.T, k route.Key) map[string]int { return egress(t, node, k) },
+		Made: func(t *testing.T, name string) (mac string, mtu uint32) {
+			link, err := node.Handle().LinkByName(name)
+			check(t, err)
+			return link.Attrs().HardwareAddr.String(), uint32(link.Attrs().MTU)
+		},
 		Reopen: func(*testing.T) fib.Dataplane {
 			stop()
 			d, stop = open(t, Config{Namespace: node.Path()})
@@ -56,10 +61,11 @@ func TestDataplaneKernel(t *testing.T) {
 				"before it puts a route",
 			dataplanetest.CrossConnects: "they are VPP's",
 			dataplanetest.TAPs:          "they are VPP's",
-			dataplanetest.Tunnels:       "those of Linux are Felix'",
-			dataplanetest.Tables:        "a table comes into being by use",
-			dataplanetest.Connection:    "the kernel cannot go away",
-			dataplanetest.Overlaps:      "the kernel takes equal subnets on two interfaces",
+			dataplanetest.Tunnels: "an IPIP device of Linux leads to all nodes, and many kernels " +
+				"have none",
+			dataplanetest.Tables:     "a table comes into being by use",
+			dataplanetest.Connection: "the kernel cannot go away",
+			dataplanetest.Overlaps:   "the kernel takes equal subnets on two interfaces",
 			dataplanetest.Links: "the kernel removes routes with their interface, drift " +
 				"repair puts them again",
 			dataplanetest.Hiding: "the kernel shows routes of all owners: ours behind " +

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -107,7 +108,8 @@ func (d *Dataplane) listInterfaces() ([]route.Interface, error) {
 		i := route.Interface{
 			Name: a.Name, Index: uint32(a.Index), Addresses: addresses,
 			// IFF_RUNNING follows the operational state: carrier present.
-			Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
+			Up:  a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
+			MTU: uint16(min(a.MTU, math.MaxUint16)),
 		}
 		if _, isVRF := vrf[a.Index]; isVRF {
 			i.Table = vrf[a.Index]

@@ -74,6 +74,8 @@ type Dataplane struct {
 	// replaces a newer one. Lock order: writing, listing, mu.
 	listing sync.Mutex
 
+	vteps vteps
+
 	mu     sync.RWMutex // guards the following
 	ifaces interfaces
 

@@ -18,7 +18,8 @@ var objectKinds = map[route.ObjectKind]objectKind{
 	route.AdminUp:          {readUp, putUp, leaveUp},
 	route.InterfaceAddress: {readAddress, putAddress, removeAddress},
 	route.StaticNeighbour:  {readNeighbour, putNeighbour, removeNeighbour},
-	route.MadeLink:         {readMade, putNothing, removeMade},
+	route.MadeLink:         {readMade, putMade, removeMade},
+	route.TunnelEndpoint:   {readVTEP, putVTEP, removeVTEP},
 	route.KernelRoute:      {readLinuxRoute, putLinuxRoute, removeLinuxRoute},
 }
 

@@ -236,7 +236,13 @@ func (w *write) leg(p route.Path) (leg, error) {
 		return leg{}, fmt.Errorf("no interface %s", p.Interface)
 	}
 	if outer, ok := route.EndpointBehind(p); ok { // tunl0 sends to the gateway
-		p.NextHop = outer
+		var err error
+		if p.NextHop = outer; route.EncapBy(p.Interface) == route.VXLAN {
+			p.NextHop, err = w.d.gatewayTo(outer)
+		}
+		if err != nil {
+			return leg{}, err
+		}
 	}
 	l := leg{gateway: p.NextHop, index: i.Index, weight: max(p.Weight, 1)}
 	if !p.NextHop.IsValid() {

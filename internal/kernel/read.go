@@ -322,8 +322,11 @@ func (d *Dataplane) routeOf(e entry, ifaces interfaces) route.Route {
 				name = fmt.Sprintf("#%d", l.index) // gone since: equal to no wanted path
 			}
 			paths[i] = route.Path{NextHop: l.gateway, Interface: name, Weight: l.weight}
-			if route.EncapBy(name) == route.IPIP && l.gateway.Is4() {
+			switch encap := route.EncapBy(name); {
+			case encap == route.IPIP && l.gateway.Is4():
 				paths[i].NextHop = route.EndpointHop(l.gateway)
+			case encap == route.VXLAN && l.gateway.IsValid():
+				paths[i].NextHop = d.behindGateway(l.gateway)
 			}
 		}
 		r.Paths = route.CanonicalPaths(paths)

@@ -3,6 +3,7 @@ package kernel
 import (
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"vpp-route-agent/internal/fib"
@@ -58,5 +59,57 @@ func TestRoutesThroughTunl0(t *testing.T) {
 	put := via("10.9.0.64/26", route.EndpointHop(addr("172.16.0.1")).String()+" tunl0")
 	if err != nil || !ok || !found.SameForwarding(put) {
 		t.Errorf("read as %s, %v, %v, was put as %s", found, ok, err, put)
+	}
+}
+
+// A device of Felix' name and kind is taken over; one of another kind is another program's.
+func TestTunnelDevicesThatAreThere(t *testing.T) {
+	_, node, _ := newNamespaces(t)
+	b := &bed{t: t, ns: node}
+	d := start(t, Config{Namespace: node.Path()})
+	vxlan := route.Link{Name: "vxlan.calico", Kind: route.VXLANTunnel, MAC: "66:00:00:00:00:01",
+		MTU: 1450, Source: addr("10.0.1.1"),
+		VXLAN: route.VXLANLink{Address: addr("10.9.0.1"), VNI: 4096, Port: 4789}}
+	// Felix' device of another VNI, with an address that is not the node's any more
+	b.ip("link add vxlan.calico type vxlan id 7 dstport 4789 local 10.0.1.1 dev eth1 nolearning")
+	b.ip("addr add 10.9.0.9/32 dev vxlan.calico")
+	found, err := d.Object(t.Context(), vxlan.Key())
+	if err != nil || found != nil {
+		t.Errorf("found %v, %v", found, err)
+	}
+	check(t, d.PutObject(t.Context(), vxlan))
+	found, err = d.Object(t.Context(), vxlan.Key())
+	if want := (route.FoundLink{Name: vxlan.Name, Mark: vxlan.Digest()}); err != nil ||
+		found != want {
+		t.Errorf("found %v, %v, want %v", found, err, want)
+	}
+	b.ip("addr add 10.9.0.9/32 dev vxlan.calico")
+	check(t, d.PutObject(t.Context(), vxlan))
+	if out := b.ip("-4 -br addr show dev vxlan.calico"); !strings.Contains(out, "10.9.0.1/32") ||
+		strings.Contains(out, "10.9.0.9") {
+		t.Errorf("addresses %q", out)
+	}
+	check(t, d.DeleteObject(t.Context(), vxlan.Key()))
+
+	ipip := route.Link{Name: "tunl0", Kind: route.IPIPTunnel, Source: addr("10.0.1.1"), MTU: 1480}
+	for _, l := range []route.Link{vxlan, ipip} {
+		b.ip("link add " + l.Name + " type veth")
+		found, err := d.Object(t.Context(), l.Key())
+		if err != nil || found == nil || found.Marked() {
+			t.Errorf("found %v, %v", found, err)
+		}
+		if err := d.PutObject(t.Context(), l); err == nil ||
+			!strings.Contains(err.Error(), "another program's: a veth device") {
+			t.Errorf("%v", err)
+		}
+		check(t, d.DeleteObject(t.Context(), l.Key()))
+		b.ip("link del " + l.Name) // which fails where it was deleted
+	}
+	// Where the kernel has IPIP its tunl0 is used, and stays.
+	if err := d.PutObject(t.Context(), ipip); err == nil {
+		t.Attr("part", "IPIP of this kernel")
+		check(t, d.DeleteObject(t.Context(), ipip.Key()))
+	} else if !strings.Contains(err.Error(), "this kernel has no IPIP") {
+		t.Errorf("%v", err)
 	}
 }

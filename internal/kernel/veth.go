@@ -48,6 +48,9 @@ func readMade(d *Dataplane, k route.ObjectKey) (route.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := tunnelKind(k.Interface); ok {
+		return readTunnel(d, link, k.Interface)
+	}
 	return route.FoundLink{Name: k.Interface, Mark: markOf(link)}, nil
 }
 
@@ -57,14 +60,22 @@ func removeMade(d *Dataplane, k route.ObjectKey) error {
 	if errors.Is(err, route.ErrNoLink) || err == nil && markOf(link) == 0 {
 		return nil
 	}
-	if err == nil {
+	_, isTunnel := tunnelKind(k.Interface)
+	switch {
+	case err != nil:
+	case isTunnel:
+		err = removeTunnel(d, link)
+	default:
 		err = d.links.LinkDel(link)
 	}
 	return wrap(err, "delete interface %s", k.Interface)
 }
 
-// putNothing: what we make is put by Namespaces.
-func putNothing(_ *Dataplane, o route.Object) error {
+// putMade makes tunnel devices. All else that we make is put by Namespaces.
+func putMade(d *Dataplane, o route.Object) error {
+	if l, ok := o.(route.Link); ok && (l.Kind == route.IPIPTunnel || l.Kind == route.VXLANTunnel) {
+		return wrap(putTunnel(d, l), "make interface %s", l.Name)
+	}
 	return fmt.Errorf("%s: it cannot be made here", o.Key())
 }
 

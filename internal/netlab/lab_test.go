@@ -289,7 +289,7 @@ func TestFillChecksums(t *testing.T) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 	// The feature is read back by the same ioctl with ETHTOOL_GTXCSUM.
-	on, err := a.txChecksum("eth0", getTxChecksum, 1)
+	on, err := a.ethtool("eth0", getTxChecksum, 1)
 	if err != nil || on != 0 {
 		t.Errorf("offload is %d, %v", on, err)
 	}

@@ -272,18 +272,26 @@ func (n *Namespace) AddNeighbour(device string, addr netip.Addr, mac net.Hardwar
 // FillChecksums turns transmit checksum offload off. A program such as VPP that reads the peer by
 // AF_PACKET would otherwise get TCP segments with incomplete checksums.
 func (n *Namespace) FillChecksums(device string) error {
-	_, err := n.txChecksum(device, setTxChecksum, 0)
+	_, err := n.ethtool(device, setTxChecksum, 0)
 	if err != nil {
 		return fmt.Errorf("netlab: checksum offload of %s/%s: %w", n.Name(), device, err)
 	}
 	return nil
 }
 
-// ETHTOOL_GTXCSUM and ETHTOOL_STXCSUM, linux/ethtool.h.
-const getTxChecksum, setTxChecksum = 0x16, 0x17
+// NoGRO has a device hand on packets as they come, instead of several TCP segments as one.
+func (n *Namespace) NoGRO(device string) error {
+	if _, err := n.ethtool(device, setGRO, 0); err != nil {
+		return fmt.Errorf("netlab: GRO of %s/%s: %w", n.Name(), device, err)
+	}
+	return nil
+}
 
-// txChecksum runs an ethtool command with one value.
-func (n *Namespace) txChecksum(device string, command, data uint32) (uint32, error) {
+// ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM and ETHTOOL_SGRO, linux/ethtool.h.
+const getTxChecksum, setTxChecksum, setGRO = 0x16, 0x17, 0x2c
+
+// ethtool runs an ethtool command with one value.
+func (n *Namespace) ethtool(device string, command, data uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, data}
 	err := n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

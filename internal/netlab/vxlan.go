@@ -54,6 +54,9 @@ type Capture struct {
 	frames [][]byte
 }
 
+// captureBuffer, in bytes, is what waits for the reader at most.
+const captureBuffer = 16 << 20
+
 // Capture begins one.
 func (n *Namespace) Capture(device string) (*Capture, error) {
 	link, err := n.link(device)
@@ -67,9 +70,10 @@ func (n *Namespace) Capture(device string) (*Capture, error) {
 		if err != nil {
 			return err
 		}
-		// A read that ends by itself lets Close wait for the reader.
+		// A read that ends by itself lets Close wait for the reader. No frame of a burst is lost.
 		return errors.Join(unix.SetsockoptTimeval(c.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
 			&unix.Timeval{Usec: 100_000}),
+			unix.SetsockoptInt(c.socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer),
 			unix.Bind(c.socket, &unix.SockaddrLinklayer{Protocol: all,
 				Ifindex: link.Attrs().Index}))
 	})

@@ -104,6 +104,7 @@ type Node struct {
 	// VTEP is the MAC address of its VXLAN device, as net.HardwareAddr prints it; "": no pool of
 	// the address's family has VXLAN, or NoVTEP says why it has none.
 	VTEP, NoVTEP string
+	Tunnel       netip.Addr // the address of that device
 }
 
 // Encapsulation says how packets of this node leave. It is not changed once it is made.

@@ -17,8 +17,9 @@ type Endpoint struct {
 type VXLANSettings struct {
 	Source netip.Addr // of outer headers
 	VNI    uint32
-	Port   uint16 // of both ends
-	MAC    string // of the node's VXLAN device, as net.HardwareAddr prints it
+	Port   uint16     // of both ends
+	MAC    string     // of the node's VXLAN device, as net.HardwareAddr prints it
+	Tunnel netip.Addr // of that device
 }
 
 // EndpointOf returns the endpoint that k identifies, without settings.
