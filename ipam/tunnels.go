@@ -49,11 +49,11 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTU
 	}
 	if encapsulatesIn(e, route.VXLAN, false) {
 		all = append(all, vxlanTunnels(e, e.Own4.Addr(), me, felix,
-			tunnelMTU(felix.VXLANMTU, uplink.IPv4, vxlanHeader))...)
+			tunnelMTU(felix.VXLANMTU, uplink.IPv4, vxlanHeader), linux)...)
 	}
 	if encapsulatesIn(e, route.VXLAN, true) {
 		all = append(all, vxlanTunnels(e, e.Own6.Addr(), me, felix,
-			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header))...)
+			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header), linux)...)
 	}
 	return all
 }
@@ -98,7 +98,7 @@ func encapsulatesIn(e *route.Encapsulation, kind route.Encap, v6 bool) bool {
 
 // vxlanTunnels are those of the family of own, this node's address.
 func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
-	felix calico.FelixConfiguration, mtu uint16) []route.Object {
+	felix calico.FelixConfiguration, mtu uint16, linux bool) []route.Object {
 	port, vni := vxlanPort, vxlanVNI
 	if p := felix.VXLANPort; p > 0 && p < 1<<16 {
 		port = p
@@ -116,9 +116,12 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 	all = slices.Grow(all, len(nodes))
 	for _, a := range nodes {
 		if far := e.Nodes[a].VTEP; far != "" {
-			all = append(all, route.Endpoint{Interface: link.Name, Outer: a,
-				VXLAN: route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI,
-					Port: link.VXLAN.Port, MAC: far, Tunnel: e.Nodes[a].Tunnel}})
+			x := route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI, Port: link.VXLAN.Port,
+				MAC: far}
+			if linux {
+				x.Tunnel = e.Nodes[a].Tunnel
+			}
+			all = append(all, route.Endpoint{Interface: link.Name, Outer: a, VXLAN: x})
 		}
 	}
 	return all

@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 )
@@ -11,7 +12,7 @@ type vteps struct {
 	byOuter map[netip.Addr]uint32
 	byIndex map[uint32]netip.Addr
 	changes int                // that this session has made
-	changed map[netip.Addr]int // the last of each
+	changed map[netip.Addr]int // the last of each, as long as a listing may be from before
 }
 
 // set notes a tunnel that was made.
@@ -51,7 +52,8 @@ func (v *vteps) count() int {
 	return v.changes
 }
 
-// read takes what a listing has found, but of what was changed since it began.
+// read takes what a listing has found, but of what was changed since it began. No later call is for
+// a listing that began earlier.
 func (v *vteps) read(found map[netip.Addr]uint32, began int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,6 +67,7 @@ func (v *vteps) read(found map[netip.Addr]uint32, began int) {
 			v.put(outer, index)
 		}
 	}
+	maps.DeleteFunc(v.changed, func(_ netip.Addr, at int) bool { return at <= began })
 }
 
 func (v *vteps) note(outer netip.Addr) {

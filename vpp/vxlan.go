@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.fd.io/govpp/api"
@@ -85,6 +86,10 @@ func (l *session) vxlanTunnels(ctx context.Context,
 			unmarked = append(unmarked, &vxlan.VxlanTunnelV2Dump{SwIfIndex: d.SwIfIndex})
 		}
 	}
+	err := l.checkTunnels(ctx, links, all)
+	if err != nil {
+		return nil, err
+	}
 	details, err := l.vxlanDetails(ctx, unmarked)
 	for _, d := range details {
 		if outer := decodeAddress(d.DstAddress); d.Instance == vxlanInstance(outer) {
@@ -92,6 +97,44 @@ func (l *session) vxlanTunnels(ctx context.Context,
 		}
 	}
 	return all, err
+}
+
+// checkTunnels has those be unfinished that are not as their marks say: another program has changed
+// a MAC address, the MTU or the neighbour, or set one down.
+func (l *session) checkTunnels(ctx context.Context, links []*interfaces.SwInterfaceDetails,
+	all map[netip.Addr]vxlanTunnel) error {
+	if len(all) == 0 {
+		return nil
+	}
+	macs := map[uint32]string{} // of the neighbours, by the tunnels' indexes
+	err := dump(ctx, l.conn, []request{&ip_neighbor.IPNeighborDump{SwIfIndex: noInterface,
+		Af: ip_types.ADDRESS_IP6}}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+		if n := d.Neighbor; decodeAddress(n.IPAddress) == vtepHop &&
+			n.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
+			macs[uint32(n.SwIfIndex)] = net.HardwareAddr(n.MacAddress[:]).String()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	details, err := l.vxlanDetails(ctx,
+		[]request{&vxlan.VxlanTunnelV2Dump{SwIfIndex: noInterface}})
+	marks := map[uint32]uint64{} // that tunnels would have as they are
+	for _, d := range details {
+		marks[uint32(d.SwIfIndex)] = route.Endpoint{VXLAN: route.VXLANSettings{
+			Source: decodeAddress(d.SrcAddress), VNI: d.Vni, Port: d.SrcPort,
+			MAC: macs[uint32(d.SwIfIndex)]}}.Digest()
+	}
+	for _, d := range links {
+		outer, t, ok := markedTunnel(d)
+		if link := linkNamed(links, route.VXLAN.Interface(outer)); ok && (link == nil ||
+			marks[t.index] != t.mark || d.L2Address != link.L2Address ||
+			!slices.Equal(d.Mtu, link.Mtu) ||
+			d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP == 0) {
+			all[outer] = vxlanTunnel{t.index, unfinished}
+		}
+	}
+	return err
 }
 
 func (l *session) vxlanDetails(ctx context.Context,

@@ -234,3 +234,44 @@ func TestVXLANTunnelThatAnotherProgramDeletes(t *testing.T) {
 		}
 	}
 }
+
+// What another program changes of a tunnel is found, and mended with what is wanted.
+func TestVXLANTunnelThatAnotherProgramChanges(t *testing.T) {
+	const otherMAC = "66:00:00:00:09:09"
+	ops, want := threeVTEPs()
+	s, a := startVXLAN(t)
+	a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+	for what, change := range map[string]func(name string){
+		"the neighbour goes":     func(name string) { s.ChangeVXLAN(name, "", "") },
+		"another neighbour":      func(name string) { s.ChangeVXLAN(name, otherMAC, "") },
+		"another MAC address":    func(name string) { s.ChangeVXLAN(name, "", otherMAC) },
+		"the interface set down": func(name string) { s.SetLink(name, false) },
+	} {
+		for name := range s.VXLANFarEnds() {
+			change(name)
+			break
+		}
+		all, err := a.Objects(t.Context(), route.TunnelEndpoint)
+		check(t, err)
+		sound := 0
+		for _, o := range all {
+			for _, op := range ops {
+				if o.Key() == op.Key && o.Digest() == op.Put.Digest() {
+					sound++
+				}
+			}
+		}
+		if len(all) != 3 || sound != 2 {
+			t.Errorf("%s: %d of %d are as they should be", what, sound, len(all))
+		}
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		if got := s.VXLANTunnels(); !slices.Equal(got, want) {
+			t.Errorf("%s: VPP has\n%s", what, strings.Join(got, "\n"))
+		}
+		for name := range s.VXLANFarEnds() {
+			if up, _ := s.Interface(name); !up {
+				t.Errorf("%s: %s is down", what, name)
+			}
+		}
+	}
+}

@@ -99,7 +99,8 @@ func walkTunnels(t *rapid.T, journal string) {
 		"another pool": w.pool, "block": w.block, "another block": w.block,
 		"affinity": w.affinity, "learn": w.learn, "learn more": w.learn, "felix": w.setFelix,
 		"list": w.list, "crash": w.crash, "restart VPP": w.restartVPP, "cut": w.cut,
-		"refuse": w.refuse, "steal": w.steal, "pause": w.pause, "settle": w.settle,
+		"refuse": w.refuse, "steal": w.steal,
+		"spoil": w.spoil, "pause": w.pause, "settle": w.settle,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -486,6 +487,24 @@ func (w *tunnelWalker) steal() {
 		name := rapid.SampledFrom(ours).Draw(w.t, "stolen")
 		w.server.RemoveInterface(name)
 		w.orphans = w.orphans || strings.HasSuffix(name, ":tunl0")
+	}
+}
+
+// spoil is another's hand on a tunnel that stays.
+func (w *tunnelWalker) spoil() {
+	synctest.Wait()
+	all := slices.Sorted(maps.Keys(w.server.VXLANFarEnds()))
+	if len(all) == 0 {
+		return
+	}
+	name := rapid.SampledFrom(all).Draw(w.t, "spoiled")
+	switch w.draw("what", "neighbour", "MAC", "down") {
+	case "neighbour":
+		w.server.ChangeVXLAN(name, w.draw("neighbour", "", "66:00:00:00:09:09"), "")
+	case "MAC":
+		w.server.ChangeVXLAN(name, "", "66:00:00:00:09:09")
+	case "down":
+		w.server.SetLink(name, false)
 	}
 }
 

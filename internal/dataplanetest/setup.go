@@ -61,6 +61,9 @@ type Setup struct {
 	// made under a name, and the largest IP packet that leaves by it, in bytes.
 	Made func(t *testing.T, name string) (mac string, mtu uint32)
 
+	// TunnelAddresses: endpoints of VXLAN have the far tunnel address, by which routes lead there.
+	TunnelAddresses bool
+
 	// HostLink is an interface of the kernel's that nothing in the data plane is bound to.
 	HostLink string
 

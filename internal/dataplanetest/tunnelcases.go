@@ -170,7 +170,9 @@ var vxlanCases = []testCase{
 		for i := range 1000 {
 			e := b.vtep(link, 2)
 			e.Outer = netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-			e.VXLAN.Tunnel = netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
+			if b.TunnelAddresses {
+				e.VXLAN.Tunnel = netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
+			}
 			e.VXLAN.MAC = fmt.Sprintf("66:00:00:01:%02x:%02x", i>>8, i&255)
 			ops, want = append(ops, route.ObjectOp{Key: e.Key(), Put: e}), append(want, e)
 		}
@@ -202,6 +204,9 @@ func (b *bench) vtep(on route.Link, host byte) route.Endpoint {
 	outer, tunnel := b.v4(0, host), netip.AddrFrom4([4]byte{198, 19, 8, host})
 	if on.Source.Is6() {
 		outer, tunnel = b.v6(0, host), netip.MustParseAddr(fmt.Sprintf("2001:db8:8::%d", host))
+	}
+	if !b.TunnelAddresses {
+		tunnel = netip.Addr{}
 	}
 	return route.Endpoint{Interface: on.Name, Outer: outer, VXLAN: route.VXLANSettings{
 		Source: on.Source, VNI: on.VXLAN.VNI, Port: on.VXLAN.Port,

@@ -38,7 +38,7 @@ func TestDataplaneKernel(t *testing.T) {
 			{Name: "eth1", V4: pfx("10.0.1.1/24"), V6: pfx("fd00:1::1/64")},
 			{Name: "eth2", V4: pfx("10.0.2.1/24"), V6: pfx("fd00:2::1/64")},
 		},
-		OtherTable: otherTable, MissingTable: 8,
+		OtherTable: otherTable, MissingTable: 8, TunnelAddresses: true,
 		AddForeign: func(t *testing.T, r route.Route) func() { return addForeign(t, node, r, 0) },
 		// Felix' metric
 		AddWorkload: func(t *testing.T, r route.Route) func() {

@@ -19,7 +19,7 @@ type VXLANSettings struct {
 	VNI    uint32
 	Port   uint16     // of both ends
 	MAC    string     // of the node's VXLAN device, as net.HardwareAddr prints it
-	Tunnel netip.Addr // of that device
+	Tunnel netip.Addr // of that device, on Linux alone: it is the gateway of routes
 }
 
 // EndpointOf returns the endpoint that k identifies, without settings.

@@ -6,6 +6,7 @@ import (
 	"go.fd.io/govpp/api"
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/fib_types"
+	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
 
@@ -101,6 +102,13 @@ func (s *Server) AddNeighbor(name string, a netip.Addr) {
 }
 
 func (s *Server) dumpNeighbours(a answer, m *ip_neighbor.IPNeighborDump) {
+	if m.SwIfIndex == noInterface { // all
+		for i := range s.links {
+			s.dumpNeighbours(a, &ip_neighbor.IPNeighborDump{Af: m.Af,
+				SwIfIndex: interface_types.InterfaceIndex(i)})
+		}
+		return
+	}
 	l := s.links[uint32(m.SwIfIndex)]
 	if l == nil {
 		return

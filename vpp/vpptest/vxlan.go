@@ -1,6 +1,7 @@
 package vpptest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -152,6 +153,26 @@ func (s *Server) AddVXLAN(instance uint32, source, far netip.Addr, vni uint32) {
 	defer s.mu.Unlock()
 	s.addVXLAN(vxlanTunnel{source: source, far: far, source16: 4789, dest16: 4789, vni: vni,
 		instance: instance, decapNext: ethernetAfter4})
+}
+
+// ChangeVXLAN is another program's hand on a tunnel: it has this neighbour ("": none), unless it
+// gets this MAC address of its own.
+func (s *Server) ChangeVXLAN(name, neighbourMAC, ownMAC string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.links[s.mustFind(name)]
+	mac, _ := ethernet_types.ParseMacAddress(cmp.Or(ownMAC, neighbourMAC))
+	if ownMAC != "" {
+		l.mac = mac
+		return
+	}
+	for a, n := range l.neighbours {
+		if n.mac = mac; neighbourMAC != "" {
+			l.neighbours[a] = n
+		} else {
+			delete(l.neighbours, a)
+		}
+	}
 }
 
 // VXLANFarEnds are the far addresses of all tunnels in VPP, by their names.
