@@ -94,10 +94,10 @@ func (d *Dataplane) putVXLAN(want route.Link, have netlink.Link) error {
 		if err := d.links.LinkDel(have); err != nil {
 			return err
 		}
-		d.vteps.forget()
 		have = nil
 	}
 	if have == nil {
+		d.vteps.forget() // they went with the last one, whoever deleted it
 		if have, err = d.makeVXLAN(device, want.Name); err != nil {
 			return err
 		}
