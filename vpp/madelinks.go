@@ -159,7 +159,15 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	if err != nil {
 		return err
 	}
-	return l.finish(ctx, index, want)
+	err = l.finish(ctx, index, want)
+	if err == nil {
+		return nil
+	}
+	// What is refused is not there: it may not be wanted any more.
+	if undo := removeMade(ctx, l, want.Key()); undo != nil {
+		err = fmt.Errorf("%w: %w, and then %w", route.ErrUnanswered, err, undo)
+	}
+	return err
 }
 
 // finish gives an interface that was just made its mark, and in between the settings that it lacks

@@ -275,3 +275,24 @@ func TestVXLANTunnelThatAnotherProgramChanges(t *testing.T) {
 		}
 	}
 }
+
+// An interface that is refused half-way is not left: it may not be wanted any more.
+func TestInterfaceThatIsRefusedHalfway(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	before := len(s.Interfaces())
+	for _, message := range []string{"sw_interface_set_mac_address", "sw_interface_add_del_address",
+		"sw_interface_set_mtu"} {
+		s.Refuse(func(m api.Message) int32 {
+			if m.GetMessageName() == message {
+				return int32(api.UNSPECIFIED)
+			}
+			return 0
+		})
+		err := a.PutObject(t.Context(), testVXLAN)
+		if err == nil || errors.Is(err, route.ErrUnanswered) || len(s.Interfaces()) != before {
+			t.Errorf("%s: %v, left are %q", message, err, s.Interfaces())
+		}
+	}
+}
