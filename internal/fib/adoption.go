@@ -107,7 +107,7 @@ func (s *syncer) adopt(a adoption) {
 		case changed[r.object.Interface] && !s.isListed(*r.object) && !r.object.IsInterface():
 			s.rewrite = true // what has its key later is not ours
 			continue         // it went with its interface
-		default: // all of those that are listed are ours, and may still be there
+		default: // of those that are listed all on ours are ours, and interfaces have our mark
 			e = s.object(*r.object).entry
 			r.unsure = r.unsure || changed[r.object.Interface]
 		}
