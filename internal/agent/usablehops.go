@@ -88,12 +88,12 @@ func (u *usableHops) take(now *hopRules) (again bool) {
 	if before == nil {
 		before = &hopRules{}
 	}
-	again = !maps.Equal(before.dead, now.dead) || !maps.Equal(before.noTunnel, now.noTunnel) ||
-		losesTunnels(before.tunnels, now.tunnels)
+	again = !maps.Equal(before.dead, now.dead) || losesTunnels(before.tunnels, now.tunnels) ||
+		!maps.EqualFunc(before.noTunnel, now.noTunnel, func(_, _ string) bool { return true })
 	u.rules.Store(now)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	again = again || u.many && before.tunnels != now.tunnels
+	again = again || u.many && losesTunnels(now.tunnels, before.tunnels) // a node has come
 	for at := range u.left {
 		_, why := now.refuse(at.pool, at.hop)
 		again = again || why == nil

@@ -161,7 +161,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 			s.takeDeletes(b, &s.deletes, size)
 		}
 		if b.last = len(b.ops); s.deletes.len() == 0 && !s.taking {
-			s.takeDeletes(b, &s.objects.deletes, size)
+			s.takeDeletes(b, &s.objects.deletes, min(size, b.last+shortBatch))
 		}
 	}
 	s.takeOver(b)
@@ -354,6 +354,7 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 		s.known(e)
 	}
 	if e.isObject() {
+		delete(s.objects.refused, s.objectOf(e))
 		return
 	}
 	if e.is(isDrifted) {
@@ -379,6 +380,7 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	if e.isObject() {
 		e.mark(isUnsure, e.is(isUnsure) || errors.Is(err, route.ErrUnanswered))
 		s.objects.changed = true
+		s.noteRefused(s.objectOf(e), digest, err)
 	} else {
 		s.refusal = err
 		s.errors++
@@ -400,6 +402,20 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	}
 	f.next = s.now.Add(jitter(min(firstRetry<<min(f.attempts-1, 16), lastRetry)))
 	heap.Push(&s.retries, f)
+}
+
+// noteRefused notes since when o is refused, whatever was tried meanwhile. That its interface is
+// missing is no refusal of its own.
+func (s *syncer) noteRefused(o *object, digest uint64, err error) {
+	if digest == 0 || errors.Is(err, route.ErrNoLink) {
+		return
+	}
+	r, before := s.objects.refused[o]
+	if !before {
+		r.since = s.now
+	}
+	r.err = err
+	s.objects.refused[o] = r
 }
 
 // tryAgain has what was refused tried at once if it depends on something that has changed.

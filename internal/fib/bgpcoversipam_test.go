@@ -300,3 +300,25 @@ func TestARouteThatIsCarriedInsideItselfCovers(t *testing.T) {
 		}
 	})
 }
+
+// A default route does not have all next hops looked at again whenever a static route changes that
+// carries one of them.
+func TestACarrierIsNoMatterOfAllNextHops(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("0.0.0.0/0"), via("10.0.0.2"))
+		const n = 100
+		for i := range n {
+			r.Learn(netip.PrefixFrom(netip.AddrFrom4([4]byte{20, 0, byte(i), 0}), 24),
+				via(fmt.Sprintf("10.9.0.%d", i)))
+		}
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.selection.staleHops = nil
+		r.selection.carriesOther(key("10.9.0.5/32"))
+		if stale := len(r.selection.staleHops); stale != 1 {
+			t.Errorf("%d of %d next hops are stale", stale, n+1)
+		}
+		r.selection.refresh()
+	})
+}

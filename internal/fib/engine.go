@@ -14,7 +14,8 @@ import (
 
 const (
 	// chunk and wantedChunk bound how long the table stays locked at a time: 1 ms or two. So many
-	// prefixes are learned or selected, and so many routes of other sources changed.
+	// prefixes are learned or selected, and so many routes of other sources put or replaced. What a
+	// source does not want any more is taken in at once.
 	chunk       = 2048
 	wantedChunk = 128
 	// adoptRetry is the pause before a failed listing is asked for again.
@@ -588,19 +589,16 @@ func (e *Engine) RefusedEndpoints() map[netip.Addr]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var refused map[netip.Addr]string
-	for entry, f := range e.sync.failures {
-		o := e.sync.objectOf(entry)
-		if o == nil || o.want == nil || time.Since(time.Unix(int64(o.since), 0)) < reportAfter {
+	for o, r := range e.sync.objects.refused {
+		end, err := route.EndpointOf(o.key)
+		if err != nil || o.key.Kind != route.TunnelEndpoint || time.Since(r.since) < reportAfter ||
+			route.EncapBy(end.Interface) != route.IPIP {
 			continue
 		}
-		end, err := route.EndpointOf(o.key)
-		if err == nil && o.key.Kind == route.TunnelEndpoint &&
-			route.EncapBy(end.Interface) == route.IPIP {
-			if refused == nil {
-				refused = map[netip.Addr]string{}
-			}
-			refused[end.Outer] = f.err.Error()
+		if refused == nil {
+			refused = map[netip.Addr]string{}
 		}
+		refused[end.Outer] = r.err.Error()
 	}
 	return refused
 }

@@ -206,6 +206,17 @@ func TestARouteWaitsForItsTunnel(t *testing.T) {
 			len(refused) != 1 {
 			t.Errorf("refused for long: %v", refused)
 		}
+		f := r.dp.now
+		for i := range 3 { // another interface comes
+			f.Interfaces = append(slices.Clone(f.Interfaces),
+				route.Interface{Name: fmt.Sprint("veth", i), Index: uint32(20 + i), Up: true})
+			r.dp.tell(f)
+			synctest.Wait()
+			if refused := r.RefusedEndpoints(); len(refused) != 1 {
+				t.Errorf("another interface has come: %v", refused)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
 		r.dp.heal()
 		time.Sleep(time.Minute)
 		if refused := r.RefusedEndpoints(); len(refused) != 0 {

@@ -199,10 +199,25 @@ func (s *selection) carriesOther(k route.Key) {
 	for bits := k.Prefix.Bits() - 1; bits >= 0; bits-- {
 		p, _ := k.Prefix.Addr().Prefix(bits)
 		shorter := route.Key{Table: k.Table, Prefix: p}
-		if s.lengths[lengthOf(shorter, bits)] > 0 && s.get(shorter) != nil {
+		if s.lengths[lengthOf(shorter, bits)] > 0 && s.get(shorter).goesByOneInside(k) {
 			s.staleInside(shorter)
 		}
 	}
+}
+
+// goesByOneInside reports whether a source of e, which may be nil, has a next hop inside k.
+func (e *entry) goesByOneInside(k route.Key) bool {
+	if e == nil {
+		return false
+	}
+	for c := e.first; c != nil; c = c.next {
+		if c.set != nil && slices.ContainsFunc(c.set.hops, func(hop *nextHop) bool {
+			return hop.Table == k.Table && k.Prefix.Contains(hop.Address)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // refresh brings next hops and path sets up to date and marks the prefixes that have read them.

@@ -301,6 +301,7 @@ func (f *Follower) noteListed(r *reflector) {
 		f.lists++
 	}
 	r.listed, r.due, f.isListed = true, false, true
+	f.others = f.others || !r.Separate
 }
 
 // relist has everything listed that is newer than a version, since etcd has another history.
