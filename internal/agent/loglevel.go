@@ -108,8 +108,8 @@ func (a *Agent) logLevel() LogLevelStatus {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.logs.until.IsZero() {
-		out.Until = &a.logs.until
+	if until := a.logs.until; !until.IsZero() {
+		out.Until = &until // a copy: it is read after the lock is released
 	}
 	return out
 }
