@@ -160,7 +160,8 @@ func (s *syncer) cut(rewrite bool) *batch {
 		if !s.taking {
 			s.takeDeletes(b, &s.deletes, size)
 		}
-		if b.last = len(b.ops); s.deletes.len() == 0 && !s.taking {
+		b.last = len(b.ops)
+		if !s.taking && s.deletes.len() == 0 {
 			s.takeDeletes(b, &s.objects.deletes, min(size, b.last+shortBatch))
 		}
 	}
@@ -354,7 +355,6 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 		s.known(e)
 	}
 	if e.isObject() {
-		delete(s.objects.refused, s.objectOf(e))
 		return
 	}
 	if e.is(isDrifted) {
@@ -380,7 +380,6 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	if e.isObject() {
 		e.mark(isUnsure, e.is(isUnsure) || errors.Is(err, route.ErrUnanswered))
 		s.objects.changed = true
-		s.noteRefused(s.objectOf(e), digest, err)
 	} else {
 		s.refusal = err
 		s.errors++
@@ -404,18 +403,14 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	heap.Push(&s.retries, f)
 }
 
-// noteRefused notes since when o is refused, whatever was tried meanwhile. That its interface is
-// missing is no refusal of its own.
-func (s *syncer) noteRefused(o *object, digest uint64, err error) {
-	if digest == 0 || errors.Is(err, route.ErrNoLink) {
-		return
+// tryNow has what was refused of e tried again at once, and as often as if it had never been. It
+// stays Failed until that succeeds: nobody is told that it can be used meanwhile.
+func (s *syncer) tryNow(e *entry) {
+	if f := s.failures[e]; f != nil {
+		again := &failure{entry: e, digest: f.digest, err: f.err, next: s.now}
+		s.failures[e] = again
+		heap.Push(&s.retries, again)
 	}
-	r, before := s.objects.refused[o]
-	if !before {
-		r.since = s.now
-	}
-	r.err = err
-	s.objects.refused[o] = r
 }
 
 // tryAgain has what was refused tried at once if it depends on something that has changed.

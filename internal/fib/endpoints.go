@@ -1,8 +1,10 @@
 package fib
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -29,11 +31,11 @@ type endpoints struct {
 	wanted [numSources][]*object
 }
 
-// endpointsBefore are the endpoints of a list that another one takes the place of.
+// endpointsBefore is what is left of a list that another one takes the place of.
 type endpointsBefore []*object
 
-// find returns the object of an endpoint that was in the list, and nil at once where it was at
-// another place: mostly a node has come, or gone.
+// find returns the object of an endpoint that is the next of the list or the one after that, and
+// else nil: most lists differ by a node that has come or gone.
 func (b *endpointsBefore) find(e route.Endpoint) *object {
 	for i, o := range (*b)[:min(2, len(*b))] {
 		if o.want == nil {
@@ -170,4 +172,27 @@ func (s *syncer) endpointsFor(e *entry) (all []*object) {
 		}
 	}
 	return all
+}
+
+// RefusedEndpoints are the nodes to which the data plane has refused an IPIP tunnel for a second or
+// more, and why. That its interface is missing is no refusal of one node's.
+func (e *Engine) RefusedEndpoints() map[netip.Addr]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	refused := map[netip.Addr]string{}
+	if len(e.sync.failures) == 0 {
+		return refused
+	}
+	for _, o := range e.sync.objects.endpoints.byID {
+		f := e.sync.failures[o.entry]
+		if f == nil || e.sync.stateOf(o.entry) != Failed || errors.Is(f.err, route.ErrNoLink) ||
+			time.Since(time.Unix(int64(o.since), 0)) < reportAfter {
+			continue
+		}
+		end, err := route.EndpointOf(o.key)
+		if err == nil && route.EncapBy(end.Interface) == route.IPIP {
+			refused[end.Outer] = f.err.Error()
+		}
+	}
+	return refused
 }

@@ -583,26 +583,6 @@ func (e *Engine) UnusableNextHops() []UnusableNextHop {
 	return e.hops.unusable()
 }
 
-// RefusedEndpoints are the nodes to which the data plane has refused an IPIP tunnel for a second or
-// more, and why.
-func (e *Engine) RefusedEndpoints() map[netip.Addr]string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var refused map[netip.Addr]string
-	for o, r := range e.sync.objects.refused {
-		end, err := route.EndpointOf(o.key)
-		if err != nil || o.key.Kind != route.TunnelEndpoint || time.Since(r.since) < reportAfter ||
-			route.EncapBy(end.Interface) != route.IPIP {
-			continue
-		}
-		if refused == nil {
-			refused = map[netip.Addr]string{}
-		}
-		refused[end.Outer] = r.err.Error()
-	}
-	return refused
-}
-
 // RefusedVia returns how many routes go by a next hop in the default table, and what the data
 // plane said of one of them, if it refuses all of them; else 0 and nil.
 func (e *Engine) RefusedVia(address netip.Addr) (routes int, err error) {

@@ -61,8 +61,6 @@ type objects struct {
 	bulk      bulk
 	awaited   map[*entry]*object // what a route waits for: it is in waiting there
 
-	refused map[*object]refusal // that are wanted
-
 	puts    queue[*entry]
 	deletes queue[deletion]
 	lost    []record // that the journal is to know
@@ -79,12 +77,6 @@ type objects struct {
 	next    time.Time // look-up of the rotation
 }
 
-// refusal is how long and why an object is refused.
-type refusal struct {
-	since time.Time
-	err   error
-}
-
 // all returns the objects by key.
 func (x *objects) all() []*object { return sortedObjects(maps.Values(x.byKey)) }
 
@@ -99,7 +91,6 @@ func newObjects() objects {
 		byKey: make(map[route.ObjectKey]*object), byEntry: make(map[*entry]*object),
 		leaving: make(map[*object]struct{}), awaited: make(map[*entry]*object),
 		needers:   make(map[route.ObjectKey]map[*object]struct{}),
-		refused:   make(map[*object]refusal),
 		endpoints: newEndpoints(),
 	}
 }
@@ -142,7 +133,6 @@ func (s *syncer) forgetObject(e *entry) {
 		s.objects.bulk.known--
 	}
 	delete(s.objects.leaving, o)
-	delete(s.objects.refused, o)
 	e.set(isGone)
 }
 
@@ -285,7 +275,6 @@ func (s *syncer) release(o *object) {
 func (s *syncer) wantObject(o *object, f *forward, by sourceID, revision uint64) {
 	s.reopen(o.entry, revision)
 	o.clear(isForeign)
-	delete(s.objects.refused, o)
 	s.want(o.entry, f, by, false)
 	s.reconsider(o)
 }
@@ -407,7 +396,6 @@ func (s *syncer) objectsAdopted() {
 func (s *syncer) resetObjects() {
 	s.objects.puts, s.objects.deletes = queue[*entry]{}, queue[deletion]{}
 	s.objects.lost = nil
-	clear(s.objects.refused)
 	for _, o := range s.objects.all() {
 		o.clear(inPuts | inDeletes)
 		s.lose(o)
@@ -445,7 +433,10 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 			s.drop(o)
 		}
 		if o.want != nil {
-			delete(s.failures, o.entry)
+			if changed[o.key.Interface] {
+				delete(s.failures, o.entry)
+			}
+			s.tryNow(o.entry)
 			if !s.isListed(o.key) {
 				s.objects.soon = append(s.objects.soon, o)
 			}

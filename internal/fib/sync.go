@@ -298,10 +298,13 @@ func (s *syncer) isHeld(e *entry) bool {
 // isChoosing reports whether more may be wanted soon than is now.
 func (s *syncer) isChoosing() bool { return s.taking || len(s.dirty) > 0 }
 
-// waiting is how many entries wait for their op to be cut.
+// waiting is how many entries wait for their op to be cut, and may have it now.
 func (s *syncer) waiting() int {
-	return s.stale.len() + s.objects.puts.len() + s.puts.len() + len(s.leaving) +
-		s.deletes.len() + s.objects.deletes.len()
+	n := s.stale.len() + s.objects.puts.len() + s.puts.len()
+	if !s.taking {
+		n += len(s.leaving) + s.deletes.len() + s.objects.deletes.len()
+	}
+	return n
 }
 
 // queued is how many entries wait for their op, or are in flight.
