@@ -28,16 +28,12 @@ func Encapsulation(self string, tunnels []route.Encap, felix bool,
 
 // setNodes sets the other nodes of e. Of several with one address the first by name has it.
 func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems []calico.Problem) {
-	type shared struct {
-		address netip.Addr
-		name    string
-	}
-	var all []shared
 	problem := func(name, why string) {
 		problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
 			Err: why + ": it has no tunnel of its own"})
 	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
+	later := map[netip.Addr][]string{} // those that do not have it
 	for name, n := range s.Nodes {
 		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, e.Own4}, {n.IPv6, e.Own6}} {
 			a := own.its.Addr()
@@ -50,18 +46,16 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 			}
 			other, taken := e.Nodes[a]
 			if taken {
-				all = append(all, shared{a, name}, shared{a, other.Name})
+				later[a] = append(later[a], max(name, other.Name))
 			}
 			if !taken || name < other.Name {
 				e.Nodes[a] = route.Node{Name: name}
 			}
 		}
 	}
-	named := map[shared]bool{}
-	for _, x := range all {
-		if first := e.Nodes[x.address].Name; first != x.name && !named[x] {
-			named[x] = true
-			problem(x.name, fmt.Sprintf("%s is the address of Node(%s), too", x.address, first))
+	for a, names := range later {
+		for _, name := range names {
+			problem(name, fmt.Sprintf("%s is the address of Node(%s), too", a, e.Nodes[a].Name))
 		}
 	}
 	if hasVXLAN(e, false) || hasVXLAN(e, true) {

@@ -69,7 +69,7 @@ func (r *hopRules) refuse(p netip.Prefix, hop netip.Addr) (pool *route.Pool, why
 		return nil, nil
 	}
 	pool = r.tunnels.PoolOf(p)
-	if pool == nil || pool.Encap != route.IPIP || pool.Felix || pool.Waits != "" {
+	if pool == nil || !isTunnelled(*pool) {
 		return pool, nil
 	}
 	l := r.tunnels.Leaves(pool, hop)
@@ -148,7 +148,7 @@ func (a *Agent) rejectNextHops(ctx context.Context) {
 	for _, hop := range a.cfg.FIB.UnusableNextHops() {
 		rules.dead[hop.Address] = true
 	}
-	if hasIPIP(a.plan.Encapsulation) {
+	if e := a.plan.Encapsulation; e != nil && slices.ContainsFunc(e.Pools, isTunnelled) {
 		rules.tunnels, rules.noTunnel = a.plan.Encapsulation, a.cfg.FIB.RefusedEndpoints()
 	}
 	if a.usableStale = a.usable.take(rules) || a.usableStale; !a.usableStale {
@@ -168,8 +168,5 @@ func (a *Agent) rejectNextHops(ctx context.Context) {
 	a.usableStale = false
 }
 
-func hasIPIP(e *route.Encapsulation) bool {
-	return e != nil && slices.ContainsFunc(e.Pools, func(p route.Pool) bool {
-		return p.Encap == route.IPIP && !p.Felix && p.Waits == ""
-	})
-}
+// isTunnelled reports whether a pool's packets leave by IPIP tunnels of ours.
+func isTunnelled(p route.Pool) bool { return p.Encap == route.IPIP && !p.Felix && p.Waits == "" }
