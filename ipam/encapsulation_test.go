@@ -220,3 +220,19 @@ func TestEncapsulationProblems(t *testing.T) {
 		}
 	}
 }
+
+// Of Nodes with one address the first by name has it, in whatever order they are looked at.
+func TestNodesThatShareAnAddress(t *testing.T) {
+	nodes := []string{"a 192.0.2.5/24", "d 192.0.2.6/24", "b 192.0.2.6/24", "c 192.0.2.6/24"}
+	for range 20 {
+		e, problems := Encapsulation("a", allTunnels, false,
+			encapCluster(nodes, ipipPool("p", "10.1.0.0/16", calico.EncapAlways)))
+		if first := e.Nodes[ip("192.0.2.6")].Name; first != "b" || len(e.Nodes) != 1 {
+			t.Errorf("%s has the address", first)
+		}
+		if len(problems) != 2 || problems[0].Name() != "Node(c)" ||
+			problems[1].Name() != "Node(d)" || !strings.Contains(problems[1].Err, "Node(b), too") {
+			t.Errorf("%v", problems)
+		}
+	}
+}

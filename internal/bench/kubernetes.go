@@ -153,10 +153,7 @@ func kubernetesLoad(b *bench) error {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(b.ctx)
-		var done sync.WaitGroup
-		done.Go(func() { _ = s.Run(ctx) })
-		k.readers = append(k.readers, reader{stop: func() { cancel(); done.Wait() }})
+		k.readers = append(k.readers, reader{stop: b.run(s)})
 		select {
 		case <-s.Snapshots():
 		case <-time.After(time.Minute):
@@ -231,6 +228,14 @@ type source interface {
 	Snapshots() <-chan *calico.Snapshot
 }
 
+// run runs a source until stop.
+func (b *bench) run(s source) (stop func()) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
 func (b *bench) compareSources(byEtcd, byAPI func() (source, error)) error {
 	var timesEtcd, timesAPI, heapEtcd, heapAPI series
 	// read runs a source until its first snapshot, and returns what it and that take.
@@ -242,11 +247,7 @@ func (b *bench) compareSources(byEtcd, byAPI func() (source, error)) error {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithCancel(b.ctx)
-			var running sync.WaitGroup
-			running.Go(func() { _ = s.Run(ctx) })
-			defer running.Wait()
-			defer cancel()
+			defer b.run(s)()
 			select {
 			case x := <-s.Snapshots():
 				*times = append(*times, time.Since(began).Seconds()*1000)
@@ -293,11 +294,7 @@ func (b *bench) awaitMirror(byAPI func() (source, error), pods int) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
-	defer running.Wait()
-	defer cancel()
+	defer b.run(s)()
 	patience, last := time.After(time.Minute), error(nil)
 	for {
 		select {

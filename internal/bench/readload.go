@@ -374,11 +374,7 @@ func sourceReader(needs calico.Needs) func(*loadRun) (reader, error) {
 		if err != nil {
 			return reader{}, err
 		}
-		ctx, cancel := context.WithCancel(r.b.ctx)
-		var done sync.WaitGroup
-		done.Go(func() { s.Run(ctx) })
-		return reader{func() bool { return s.Status().Synced },
-			func() { cancel(); done.Wait() }}, nil
+		return reader{func() bool { return s.Status().Synced }, r.b.run(s)}, nil
 	}
 }
 
