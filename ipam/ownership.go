@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -70,12 +69,16 @@ func OwnershipOf(self string, p netip.Prefix, read []calico.Ownership,
 	return o
 }
 
-// NodeWith returns the Node whose BGP address this is, "" if none has it.
-func NodeWith(a netip.Addr, s *calico.Snapshot) string {
-	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
-		if n := s.Nodes[name]; n.IPv4.Addr() == a || n.IPv6.Addr() == a {
-			return name
+// NodesByAddress returns the names of Nodes by their BGP addresses. Of those that share one it is
+// the first.
+func NodesByAddress(s *calico.Snapshot) map[netip.Addr]string {
+	all := make(map[netip.Addr]string, len(s.Nodes))
+	for name, n := range s.Nodes {
+		for _, p := range []netip.Prefix{n.IPv4, n.IPv6} {
+			if other, taken := all[p.Addr()]; p.IsValid() && (!taken || name < other) {
+				all[p.Addr()] = name
+			}
 		}
 	}
-	return ""
+	return all
 }

@@ -257,8 +257,5 @@ func (e *evidence) ownership() (ipam.Ownership, OwnershipStatus) {
 	if o.Borrowed {
 		out.Borrower = o.Host
 	}
-	if e.asked.IsSingleIP() {
-		out.NodeAddress = ipam.NodeWith(e.asked.Addr(), s)
-	}
 	return o, out
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,12 +53,9 @@ func (x *explainer) details() Explanation {
 	for _, e := range x.inside {
 		out.Inside = append(out.Inside, routeStatus(e))
 	}
-	if x.own.IsValid() {
-		out.Exports = append(out.Exports, x.exportsOfOwn()...)
-	} else if all := x.passedOn(); slices.ContainsFunc(all, func(e ExportStatus) bool {
-		return e.Accept
-	}) || x.plan.BGP.Policies.Reflects {
-		out.Exports = append(out.Exports, all...)
+	accepted := func(e ExportStatus) bool { return e.Accept }
+	if x.own.IsValid() || x.plan.BGP.Policies.Reflects || slices.ContainsFunc(x.sent, accepted) {
+		out.Exports = append(out.Exports, x.sent...)
 	}
 	out.Dataplane.Problem = x.matchError
 	if x.match != nil {
@@ -68,14 +66,11 @@ func (x *explainer) details() Explanation {
 		out.Dataplane.Match = &m
 	}
 	if x.found != nil {
-		out.Dataplane.Entry, out.Dataplane.NotCounted = "as acknowledged", x.countError
+		differs := x.found.differs(*x.account(x.found.key.Prefix))
+		out.Dataplane.Entry = cmp.Or(differs, "as acknowledged")
+		out.Dataplane.NotCounted = x.countError
 		if c := x.counted; c != nil {
 			out.Dataplane.Packets, out.Dataplane.Bytes = &c.packets, &c.bytes
-		}
-		for _, a := range x.accounts {
-			if a.Key == x.found.key && x.found.differs(a) != "" {
-				out.Dataplane.Entry = x.found.differs(a)
-			}
 		}
 	}
 	return out

@@ -24,6 +24,12 @@ type explainer struct {
 	ownText string
 	host    *ipam.Host // of this node, with the address asked about
 	absent  string     // why an address of Calico's data is not here
+
+	// sent is what becomes of the announcement that covers asked at each peer: of this node's own,
+	// else of the best path.
+	sent   []ExportStatus
+	places map[bgp.PeerID]int    // in peers, and in the plan's, which have the same order
+	nodes  map[netip.Addr]string // names by address
 }
 
 // link is one of the chain. Without a text it says nothing.
@@ -56,14 +62,19 @@ var (
 
 // explain is pure: the same evidence gives the same explanation.
 func explain(e evidence) Explanation {
-	x := &explainer{evidence: e}
+	x := &explainer{evidence: e, places: make(map[bgp.PeerID]int, len(e.peers))}
+	for i, p := range e.peers {
+		x.places[p.Peer] = i
+	}
 	x.owner, x.shown = e.ownership()
 	x.findOwn()
-	out := x.details()
 	chain := toOthers
 	if x.own.IsValid() {
-		chain = ofThisNode
+		chain, x.sent = ofThisNode, x.exportsOfOwn()
+	} else {
+		x.sent = x.passedOn()
 	}
+	out := x.details()
 	out.OK = true
 	for _, l := range chain {
 		text, ok := l.check(x)
@@ -94,6 +105,10 @@ func (x *explainer) findOwn() {
 	s := x.inputs.snapshot
 	if s == nil {
 		return
+	}
+	x.nodes = ipam.NodesByAddress(s)
+	if x.asked.IsSingleIP() {
+		x.shown.NodeAddress = x.nodes[x.asked.Addr()]
 	}
 	blocks, skipped := ipam.OwnBlocks(x.node, s)
 	hosts, notHere := ipam.Hosts(x.node, blocks, s)
@@ -186,9 +201,7 @@ func (x *explainer) complaint(name, text string) string {
 		return fmt.Sprintf("%s: %s", x.subject(), text)
 	case "left over", "guard":
 		return fmt.Sprintf("%s is forwarded for a while: %s", x.subject(), text)
-	case "now":
-		return fmt.Sprintf("%s is not forwarded as it should be: %s", x.subject(), text)
-	case "node":
+	case "now", "node":
 		return fmt.Sprintf("%s is not forwarded as it should be: %s", x.subject(), text)
 	}
 	return fmt.Sprintf("%s is not forwarded: %s%s", x.subject(), text, x.instead(name))

@@ -11,7 +11,6 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
-	"vpp-route-agent/ipam"
 )
 
 // heard returns the paths of the longest prefix that a peer has announced, nil without one.
@@ -124,7 +123,7 @@ func (x *explainer) sessionsWith(node string) (all []PeerStatus) {
 	return all
 }
 
-// nameOf names a peer for people.
+// nameOfPeer names a peer for people.
 func nameOfPeer(p PeerStatus) string {
 	if p.Node != "" {
 		return fmt.Sprintf("%s (%s)", p.Node, p.Peer)
@@ -196,8 +195,11 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 		return x.pathsError, true
 	}
 	if h := x.heard(); h != nil && !x.lacks() {
-		return fmt.Sprintf("%s announce%s %s", x.peersOf(h.Received), plural(h.Received),
-			h.Prefix), true
+		names, verb := x.peersOf(h.Received), "announce"
+		if len(names) == 1 {
+			verb = "announces"
+		}
+		return fmt.Sprintf("%s %s %s", few(names), verb, h.Prefix), true
 	}
 	switch m := x.match; {
 	case x.lacks():
@@ -240,23 +242,14 @@ func (x *explainer) downSessions() string {
 }
 
 // peersOf names who sent paths.
-func (x *explainer) peersOf(all []bgp.Received) string {
-	var names []string
+func (x *explainer) peersOf(all []bgp.Received) (names []string) {
+	seen := map[bgp.PeerID]bool{} // with ADD-PATH one peer sends several
 	for _, r := range all {
-		if name := x.nameOf(r.Peer); !slices.Contains(names, name) {
-			names = append(names, name)
+		if !seen[r.Peer] {
+			seen[r.Peer], names = true, append(names, x.nameOf(r.Peer))
 		}
 	}
-	return few(names)
-}
-
-func plural(all []bgp.Received) string {
-	for _, r := range all {
-		if r.Peer != all[0].Peer {
-			return ""
-		}
-	}
-	return "s"
+	return names
 }
 
 // few joins names, and counts those that are too many.
@@ -269,19 +262,18 @@ func few(names []string) string {
 }
 
 func (x *explainer) nameOf(id bgp.PeerID) string {
-	if i := slices.IndexFunc(x.peers, func(p PeerStatus) bool { return p.Peer == id }); i >= 0 {
+	if i, ok := x.places[id]; ok {
 		return nameOfPeer(x.peers[i])
 	}
 	return id.String()
 }
 
-// peer returns the planned peer of that name.
+// peer returns the planned peer of that name, nil if it is not planned any more.
 func (x *explainer) peer(id bgp.PeerID) *bgp.Peer {
-	i := slices.IndexFunc(x.plan.BGP.Peers, func(p bgp.Peer) bool { return p.ID() == id })
-	if i < 0 {
-		return nil
+	if i, ok := x.places[id]; ok {
+		return &x.plan.BGP.Peers[i]
 	}
-	return &x.plan.BGP.Peers[i]
+	return nil
 }
 
 // unheard are paths of a longer prefix than any that a source wants: what keeps these out of the
@@ -343,17 +335,18 @@ func (x *explainer) imported(prefix netip.Prefix, r bgp.Received) (reason string
 
 // nodesOf are the nodes that packets are sent to by the best paths; "" for one that is not known.
 func (x *explainer) nodesOf(p *bgp.PrefixPaths) (all []string) {
+	seen := map[string]bool{}
 	for _, r := range p.Received {
 		if !r.Best {
 			continue
 		}
-		node := ipam.NodeWith(r.Accepted.NextHop, x.inputs.snapshot)
+		node := x.nodes[r.Accepted.NextHop]
 		if from := x.peer(r.Peer); node == "" && from != nil && !from.Reflector &&
 			!r.Sent.Originator.IsValid() {
 			node = from.CalicoNode
 		}
-		if !slices.Contains(all, node) {
-			all = append(all, node)
+		if !seen[node] {
+			seen[node], all = true, append(all, node)
 		}
 	}
 	return all
@@ -385,12 +378,11 @@ func (x *explainer) checkPassedOn() (string, bool) {
 	if !x.plan.BGP.Policies.Reflects {
 		return "", true
 	}
-	all := x.passedOn()
-	if len(all) == 0 {
+	if len(x.sent) == 0 {
 		return "", true
 	}
 	to, why := 0, ""
-	for _, e := range all {
+	for _, e := range x.sent {
 		if e.Accept {
 			to++
 		} else if why == "" && e.Rule != notToSender {
@@ -400,5 +392,5 @@ func (x *explainer) checkPassedOn() (string, bool) {
 	if to == 0 && why != "" {
 		return "it is forwarded here, and passed on to no peer: " + why, false
 	}
-	return fmt.Sprintf("%d of %d peers get it from this reflector", to, len(all)), true
+	return fmt.Sprintf("%d of %d peers get it from this reflector", to, len(x.sent)), true
 }

@@ -96,12 +96,11 @@ func (x *explainer) checkSpeaker() (string, bool) {
 
 // checkExport is about the rules by which peers get it.
 func (x *explainer) checkExport() (string, bool) {
-	all := x.exportsOfOwn()
-	if len(all) == 0 {
+	if len(x.sent) == 0 {
 		return "", true
 	}
 	to, why := 0, map[string]bool{}
-	for _, e := range all {
+	for _, e := range x.sent {
 		if e.Accept {
 			to++
 		} else {
@@ -111,7 +110,7 @@ func (x *explainer) checkExport() (string, bool) {
 	if to == 0 {
 		return "no peer gets it: " + few(sortedKeys(why)), false
 	}
-	text := fmt.Sprintf("%d of %d peers get it", to, len(all))
+	text := fmt.Sprintf("%d of %d peers get it", to, len(x.sent))
 	if len(why) > 0 {
 		text += "; others do not: " + few(sortedKeys(why))
 	}
@@ -219,7 +218,7 @@ func (x *explainer) ownConclusion() string {
 		return fmt.Sprintf("%s is of this node: %s", x.subject(), x.ownText)
 	}
 	to := 0
-	for _, e := range x.exportsOfOwn() {
+	for _, e := range x.sent {
 		if e.Accept && e.Established {
 			to++
 		}

@@ -1,7 +1,6 @@
 package reflectors
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -135,24 +134,6 @@ func TestALeaseIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// lines counts the lines of a log that have a text.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) with(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
 // Without the right to a Lease of its own an agent says so once, and goes on to try. A controller
 // knows nothing of its node.
 func TestNoRightToALease(t *testing.T) {
@@ -160,13 +141,14 @@ func TestNoRightToALease(t *testing.T) {
 	c := newKubeCluster(t, "n1")
 	c.silence()
 	c.kube.Deny("patch "+leaseKind, true)
-	var log lines
+	var log testlog.Buffer
 	p, _ := c.kube.publish("n1", slog.New(slog.NewTextHandler(&log, nil)), nil)
 	p.Report(status(1))
 	await(t, "several attempts", func() bool { return c.kube.Asked("patch", leaseKind) > 3 })
 	want := "patch leases.coordination.k8s.io/node.n1: 403 Forbidden"
-	if s := p.Status(); s.Written || !strings.Contains(s.Problem, want) || log.with(want) != 1 {
-		t.Errorf("%+v, %d lines", s, log.with(want))
+	said := strings.Count(log.String(), want)
+	if s := p.Status(); s.Written || !strings.Contains(s.Problem, want) || said != 1 {
+		t.Errorf("%+v, %d lines", s, said)
 	}
 	if r := c.look(); len(r.statuses) != 0 || !r.hasBird() {
 		t.Errorf("a controller knows %+v", r.statuses)

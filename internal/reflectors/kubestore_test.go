@@ -145,9 +145,35 @@ func TestAWriteComesLate(t *testing.T) {
 }
 
 // Who stands still in the middle of a step writes nothing once another has done the step and has
-// gone back, so that the object is as it was when the step began.
+// gone back, so that the object is as it was when the step began. It stands still with what it has
+// read, or just before it reads that.
 func TestStandingStillInTheMiddleOfAStep(t *testing.T) {
 	t.Parallel()
+	for where, stall := range map[string]func(c *cluster, stand func()){
+		"before it writes": func(c *cluster, stand func()) {
+			c.kube.OnWrite(func(_, kind, _ string) int {
+				if kind == "nodes" {
+					stand()
+				}
+				return 0
+			})
+		},
+		"before it reads": func(c *cluster, stand func()) {
+			c.kube.OnGet(func(kind, _ string) {
+				if kind == "nodes" {
+					stand()
+				}
+			})
+		},
+	} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			standStill(t, stall)
+		})
+	}
+}
+
+func standStill(t *testing.T, stall func(c *cluster, stand func())) {
 	c := newKubeCluster(t, "n1", "n2")
 	cordoned := func(r *reading, reason string) []reflector.Write {
 		i := slices.IndexFunc(r.objects, func(o reflector.Object) bool {
@@ -168,12 +194,11 @@ func TestStandingStillInTheMiddleOfAStep(t *testing.T) {
 	}
 	stands, goes, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	var late atomic.Bool
-	c.kube.OnWrite(func(_, kind, _ string) int {
-		if kind == "nodes" && late.CompareAndSwap(false, true) {
+	stall(c, func() {
+		if late.CompareAndSwap(false, true) {
 			close(stands)
 			<-goes
 		}
-		return 0
 	})
 	go func() {
 		_, err := a.finish(t.Context(), step)

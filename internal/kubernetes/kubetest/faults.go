@@ -23,6 +23,7 @@ type faults struct {
 	lag        *state        // what lists show that do not ask etcd
 	lies       bool          // and they do not care what version was asked for
 	writing    Writing       // asked before each write; nil: nobody is
+	reading    Reading       // called before each get; nil: nobody is
 	slow       time.Duration // that each list takes
 	// expireContinue ends lists after their first page
 	expireContinue bool

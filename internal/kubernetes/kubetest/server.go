@@ -394,14 +394,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.verb == "list":
 		s.list(w, r, q)
 	case q.verb == "get":
-		key := strings.Trim(q.namespace+"/"+q.name, "/")
-		if o := s.Object(q.kind, key); o != nil {
-			answer(w, o)
-		} else {
-			fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, q.name))
-		}
+		s.get(w, q)
 	default:
 		s.write(w, r, q)
+	}
+}
+
+func (s *Server) get(w http.ResponseWriter, q request) {
+	var reading Reading
+	s.locked(func() { reading = s.faults.reading })
+	if reading != nil {
+		reading(q.kind, q.name)
+	}
+	key := strings.Trim(q.namespace+"/"+q.name, "/")
+	if o := s.Object(q.kind, key); o != nil {
+		answer(w, o)
+	} else {
+		fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, q.name))
 	}
 }
 

@@ -18,6 +18,12 @@ type Writing func(verb, kind, name string) (status int)
 // OnWrite has writes go by f; nil: by nobody.
 func (s *Server) OnWrite(f Writing) { s.locked(func() { s.faults.writing = f }) }
 
+// Reading is called with each object that a client gets, before it is read. It may wait.
+type Reading func(kind, name string)
+
+// OnGet has gets of one object go by f; nil: by nobody.
+func (s *Server) OnGet(f Reading) { s.locked(func() { s.faults.reading = f }) }
+
 // write creates, patches or deletes one object.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, q request) {
 	body, err := io.ReadAll(r.Body)
