@@ -1216,3 +1216,25 @@ func TestAnotherOriginsRouteIsNotOurs(t *testing.T) {
 		}
 	})
 }
+
+// Where paths need an interface of their own (Facts.AttachedOnly), one without addresses that goes
+// down takes the routes by its neighbours along.
+func TestANeighbourBehindAnInterfaceThatGoesDown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		for _, up := range []bool{true, false, true} {
+			f := node("a")
+			f.AttachedOnly = true
+			f.Interfaces = append(f.Interfaces, route.Interface{Name: "tunl9", Index: 9, Up: up})
+			r.dp.state(func() {
+				r.dp.foreign[key("192.0.2.0/24")] = true
+				r.dp.by = map[route.Key]string{key("192.0.2.0/24"): "tunl9"}
+			})
+			r.dp.tell(f)
+			r.Learn(pfx("10.1.0.0/26"), via("192.0.2.1"))
+			time.Sleep(time.Second)
+			if s := r.state("10.1.0.0/26"); (s.State == Programmed) != up {
+				t.Errorf("up %v: %s, %s", up, s.State, s.Reason)
+			}
+		}
+	})
+}

@@ -52,8 +52,9 @@ type fake struct {
 	last route.Facts // with an identity
 	// of objects; a nil key: all
 	refuseObject map[route.ObjectKey]error
-	lostObjects  bool     // what is refused happens all the same
-	objectOps    []string // all that were carried out
+	lostObjects  bool                    // what is refused happens all the same
+	looked       map[route.ObjectKey]int // calls of Object
+	objectOps    []string                // all that were carried out
 	objectLists  int
 	bulks        int // calls of ApplyObjects
 

@@ -69,6 +69,9 @@ func (d *fake) reach(k route.ObjectKey) error {
 func (d *fake) Object(_ context.Context, k route.ObjectKey) (route.Object, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.looked != nil {
+		d.looked[k]++
+	}
 	if err := errors.Join(d.reach(k), d.lookupErr); err != nil {
 		return nil, err
 	}

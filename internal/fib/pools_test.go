@@ -355,3 +355,34 @@ func TestNothingIsListedWithoutTunnels(t *testing.T) {
 		}
 	})
 }
+
+// What is on an interface that was just made is put at once and is not looked up. Many tunnels go
+// in several calls, so that routes through the first are under way while the rest is.
+func TestTunnelsOnANewInterface(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tunl0", Index: 4, Up: true})
+		r.dp.tell(f)
+		up := route.Up{Interface: "tunl0"}
+		all := []route.Object{route.Link{Name: "tunl0", Kind: route.IPIPTunnel}, up}
+		const nodes, calls = 1000, (1000 + shortBatch - 1) / shortBatch
+		for i := range nodes {
+			all = append(all, route.Endpoint{Interface: "tunl0",
+				Outer: netip.AddrFrom4([4]byte{192, 0, byte(2 + i>>8), byte(i)})})
+		}
+		r.dp.state(func() { r.dp.looked = map[route.ObjectKey]int{} })
+		began := time.Now()
+		set := func(what string, objects ...route.Object) {
+			r.dp.state(func() { r.dp.bulks = 0 })
+			r.setObjects(route.Own, objects...)
+			if there := len(r.dp.there()); there != len(objects) || r.dp.bulks != calls {
+				t.Errorf("%s: %d are there, in %d calls", what, there, r.dp.bulks)
+			}
+		}
+		set("put", all...)
+		set("deleted")
+		if n := r.dp.looked[up.Key()]; n > 1 || time.Since(began) > 0 {
+			t.Errorf("looked up %d times, in %s", n, time.Since(began))
+		}
+	})
+}
