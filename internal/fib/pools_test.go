@@ -341,6 +341,25 @@ func TestTunnelsOnAnInterfaceThatHasBlinkedAreInTheNext(t *testing.T) {
 	})
 }
 
+// What was on an interface that is another one since may be gone with it. That is not left to the
+// next listing.
+func TestTunnelsOnAnInterfaceThatWasMadeAnew(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.stop()
+		f := r.dp.now
+		f.Interfaces = slices.Clone(f.Interfaces)
+		f.Interfaces[len(f.Interfaces)-1].Index++
+		r.dp.tell(f)
+		for _, n := range []string{"10.0.0.2", "192.0.2.1"} {
+			r.dp.steal(route.Endpoint{Interface: "tunl0", Outer: addr(n)})
+		}
+		r.again()
+		r.encapsulate("10.0.0.2", "192.0.2.1")
+		check(t, "at once", sorted(r.dp.printObjectOps()),
+			"put tunnel to 10.0.0.2 by tunl0", "put tunnel to 192.0.2.1 by tunl0")
+	})
+}
+
 // Where no pool encapsulates nothing is asked about tunnels.
 func TestNothingIsListedWithoutTunnels(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
@@ -381,7 +400,7 @@ func TestTunnelsOnANewInterface(t *testing.T) {
 		}
 		set("put", all...)
 		set("deleted")
-		if n := r.dp.looked[up.Key()]; n > 1 || time.Since(began) > 0 {
+		if n := r.dp.looked[up.Key()]; n > 0 || time.Since(began) > 0 {
 			t.Errorf("looked up %d times, in %s", n, time.Since(began))
 		}
 	})
