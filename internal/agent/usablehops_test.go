@@ -111,4 +111,17 @@ func TestUsableHops(t *testing.T) {
 		!u.usable(pfx("10.1.1.0/26"), hop) {
 		t.Error("the last of many is a node, and BGP does not ask")
 	}
+	u.forget()
+	host := addr("10.8.0.1")
+	published := later
+	published.Published = map[netip.Addr]string{host: "h"}
+	if u.usable(pfx("10.1.1.0/26"), host) ||
+		!u.take(&hopRules{tunnels: &published, noTunnel: refused}) ||
+		!u.usable(pfx("10.1.1.0/26"), host) {
+		t.Error("a host publishes its address: not taken in")
+	}
+	if !u.take(&hopRules{tunnels: &later, noTunnel: refused}) ||
+		u.usable(pfx("10.1.1.0/26"), host) {
+		t.Error("the host does so no longer, and BGP does not ask")
+	}
 }
