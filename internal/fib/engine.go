@@ -175,6 +175,15 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.keeps.close()
 	}()
 
+	// What follows from a result goes to the data plane before more is selected.
+	finish := func(j job) {
+		e.finish(j)
+		e.dispatch(questions, spots)
+	}
+	checked := func(x spot) {
+		e.checked(x)
+		e.dispatch(questions, spots)
+	}
 	facts := e.dataplane.Facts()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -185,7 +194,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		select {
 		case j := <-finished: // before all else: the data plane waits for what follows from it
-			e.finish(j)
+			finish(j)
 		default:
 			select {
 			case <-ctx.Done():
@@ -195,11 +204,11 @@ func (e *Engine) Run(ctx context.Context) error {
 			case f := <-facts:
 				e.observe(f)
 			case j := <-finished:
-				e.finish(j)
+				finish(j)
 			case l := <-answers:
 				e.answer(l)
 			case s := <-looked:
-				e.checked(s)
+				checked(s)
 			}
 		}
 		for more := true; more; {
@@ -212,7 +221,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			// none of these need wait until all inputs are worked through
 			select {
 			case j := <-finished:
-				e.finish(j)
+				finish(j)
 			default:
 				select {
 				case f := <-facts:
@@ -220,7 +229,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				case l := <-answers:
 					e.answer(l)
 				case s := <-looked:
-					e.checked(s)
+					checked(s)
 				default:
 				}
 			}

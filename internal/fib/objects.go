@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ const (
 type object struct {
 	*entry
 	key     route.ObjectKey
+	number  uint64            // by which objects are in order: a later one has a higher
 	needs   []route.ObjectKey // of what was wanted last
 	writes  uint64            // ops cut: look-ups from before them are void
 	put     time.Time         // acknowledged last, by this agent
@@ -49,6 +51,7 @@ type object struct {
 type objects struct {
 	byKey   map[route.ObjectKey]*object
 	byEntry map[*entry]*object
+	numbers uint64               // the last of object.number
 	leaving map[*object]struct{} // there, or perhaps, and not wanted
 	needers map[route.ObjectKey]map[*object]struct{}
 
@@ -77,13 +80,11 @@ type objects struct {
 	next    time.Time // look-up of the rotation
 }
 
-// all returns the objects by key.
-func (x *objects) all() []*object { return sortedObjects(maps.Values(x.byKey)) }
+func (x *objects) all() []*object { return inOrder(maps.Values(x.byKey)) }
 
-func sortedObjects(all iter.Seq[*object]) []*object {
-	return slices.SortedFunc(all, func(a, b *object) int {
-		return route.CompareObjectKeys(a.key, b.key)
-	})
+// inOrder has the same order in each run, and costs less than that of the keys.
+func inOrder(all iter.Seq[*object]) []*object {
+	return slices.SortedFunc(all, func(a, b *object) int { return cmp.Compare(a.number, b.number) })
 }
 
 func newObjects() objects {
@@ -109,7 +110,9 @@ func (s *syncer) objectOf(e *entry) *object {
 func (s *syncer) object(k route.ObjectKey) *object {
 	o := s.objects.byKey[k]
 	if o == nil {
-		o = &object{entry: &entry{packed: packedKey{flags: keyObject}}, key: k}
+		s.objects.numbers++
+		o = &object{entry: &entry{packed: packedKey{flags: keyObject}}, key: k,
+			number: s.objects.numbers}
 		s.objects.byKey[k], s.objects.byEntry[o.entry] = o, o
 		if id, ok := endpointOf(k); ok {
 			s.objects.endpoints.on, s.objects.endpoints.byID[id] = true, o
@@ -317,7 +320,7 @@ func (s *syncer) settleObjects() {
 }
 
 func (s *syncer) settleLeaving() {
-	for _, o := range sortedObjects(maps.Keys(s.objects.leaving)) {
+	for _, o := range inOrder(maps.Keys(s.objects.leaving)) {
 		s.settle(o.entry)
 	}
 }
@@ -424,6 +427,9 @@ func (s *syncer) lose(o *object) {
 // All others are looked up, and what was refused is tried again: its reason may be gone.
 func (s *syncer) objectsOver(changed map[string]bool) {
 	for _, o := range s.objects.all() {
+		if s.isListed(o.key) && !changed[o.key.Interface] && s.failures[o.entry] == nil {
+			continue
+		}
 		switch {
 		case !changed[o.key.Interface] || o.is(isFlying):
 		case o.actual != 0 && (s.hasMade(o.key) || o.key.HasOwnPaths() ||
@@ -592,7 +598,7 @@ func (s *syncer) objectsWritten(b *batch) {
 			b.isDone(i) {
 			anew[op.key.Interface] = true
 		}
-		for _, o := range sortedObjects(maps.Keys(s.objects.needers[op.key])) {
+		for _, o := range inOrder(maps.Keys(s.objects.needers[op.key])) {
 			switch {
 			case op.isNewLink() && b.isDone(i):
 				o.clear(isWaiting) // nothing is on it yet
@@ -704,20 +710,23 @@ func (e *Engine) ObjectsChanged() <-chan struct{} { return e.objectsChanged }
 func (e *Engine) Objects() []Entry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.showObjects(e.sync.objects.all())
+	return e.showObjects(maps.Values(e.sync.objects.byKey))
 }
 
 // Endpoints lists those of Objects that are endpoints of tunnels.
 func (e *Engine) Endpoints() []Entry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.showObjects(sortedObjects(maps.Values(e.sync.objects.endpoints.byID)))
+	return e.showObjects(maps.Values(e.sync.objects.endpoints.byID))
 }
 
-func (e *Engine) showObjects(all []*object) (out []Entry) {
-	for _, o := range all {
+func (e *Engine) showObjects(all iter.Seq[*object]) (out []Entry) {
+	for o := range all {
 		out = append(out, e.showObject(o))
 	}
+	slices.SortFunc(out, func(a, b Entry) int {
+		return route.CompareObjectKeys(a.Object, b.Object)
+	})
 	return out
 }
 

@@ -28,9 +28,29 @@ func (s *pathSet) add(c *candidate) {
 	s.first = c
 }
 
-// namesInterfaces reports whether the source of a path has named its interface.
-func (s *pathSet) namesInterfaces() bool {
-	return slices.ContainsFunc(s.paths, func(p route.Path) bool { return p.Interface != "" })
+// leavesBy reports whether a path leaves, or would, by one of these interfaces: the source has
+// named it, or it is that of the pool's tunnels.
+func (s *pathSet) leavesBy(interfaces map[string]bool) bool {
+	if p := &s.pool; p.Encap != route.Plain && interfaces[p.Encap.Interface(p.Prefix.Addr())] {
+		return true
+	}
+	return slices.ContainsFunc(s.paths, func(p route.Path) bool { return interfaces[p.Interface] })
+}
+
+// changedStates returns the names of the interfaces that came, went, or changed their state.
+func changedStates(before, after []route.Interface) map[string]bool {
+	changed, up := make(map[string]bool), make(map[string]bool, len(before))
+	for _, i := range before {
+		up[i.Name], changed[i.Name] = i.Up, true
+	}
+	for _, i := range after {
+		if was, there := up[i.Name]; there && was == i.Up {
+			delete(changed, i.Name)
+		} else {
+			changed[i.Name] = true
+		}
+	}
+	return changed
 }
 
 func (s *pathSet) remove(c *candidate) {

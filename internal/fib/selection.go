@@ -361,8 +361,9 @@ func (s *selection) setFacts(f route.Facts) {
 		s.refreshAll()
 		return
 	}
+	changed := changedStates(before.facts.Interfaces, f.Interfaces)
 	for _, set := range s.sets.byID {
-		if set.pool.Encap != route.Plain || set.namesInterfaces() {
+		if len(changed) > 0 && set.leavesBy(changed) {
 			s.staleSets = append(s.staleSets, set)
 		}
 	}
