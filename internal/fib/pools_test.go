@@ -69,6 +69,22 @@ func TestTheSameNextHopIsPlainAndATunnel(t *testing.T) {
 	})
 }
 
+func TestTheInterfaceOfTunnelsGoesDown(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		for _, up := range []bool{false, true} {
+			f := r.dp.now
+			f.Interfaces = slices.Clone(f.Interfaces)
+			f.Interfaces[len(f.Interfaces)-1].Up = up
+			r.dp.tell(f)
+			synctest.Wait()
+			if s := r.state("10.1.0.0/26"); (s.State == Programmed) != up {
+				t.Errorf("up %v: %s, %s", up, s.State, s.Reason)
+			}
+		}
+	})
+}
+
 // In a pool with VXLAN the datastore alone says where packets go, whatever covers its routes.
 func TestOverlayGoesBeforeBGP(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
