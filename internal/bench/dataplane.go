@@ -36,13 +36,13 @@ const (
 // vpptestRole is the argument that makes this program a vpptest.
 const vpptestRole = "vpptest"
 
-// startPlane starts a VPP with so much main heap.
-func (l *lab) startPlane(heap string) (*plane, error) {
+// startPlane starts a VPP with so much main heap, and more sections of its configuration.
+func (l *lab) startPlane(heap, more string) (*plane, error) {
 	if l.VPP == nil {
 		return l.startVPPTest()
 	}
 	v, err := l.StartVPP(l.b.ctx, *l.VPP, l.node, "vpp", netlab.VPPConfig{
-		Heap: heap, Args: "unix { poll-sleep-usec 0 }",
+		Heap: heap, Args: more,
 	})
 	if err != nil {
 		return nil, err

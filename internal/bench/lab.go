@@ -61,7 +61,7 @@ func inLab(name string, n needs, run func(*lab) error) func(*bench) error {
 			err = l.startEtcd(nodes)
 		}
 		if err == nil && n.heap != "" {
-			l.plane, err = l.startPlane(n.heap)
+			l.plane, err = l.startPlane(n.heap, "unix { poll-sleep-usec 0 }")
 		}
 		if err == nil {
 			err = run(l)

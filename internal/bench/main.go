@@ -42,6 +42,7 @@ var benchmarks = []struct {
 	{"program", inLab("program", needs{heap: "1G"}, program)},
 	{"external", inLab("external", needs{heap: "1G"}, externalCalls)},
 	{"tunnels", inLab("tunnels", needs{heap: "1G"}, tunnels)},
+	{"pause", inLab("pause", needs{}, pause)},
 	{"cli", inLab("cli", needs{heap: "1G"}, vppCommandLine)},
 	{"replace", inLab("replace", needs{heap: "1G"}, replaceNextHop)},
 	{"end-to-end", inLab("e2e", needs{nodes: 1, heap: "1G"}, endToEnd)},

@@ -47,7 +47,7 @@ const tunnelNodes = 1000
 
 func (l *lab) fillTunnels() error {
 	b, p := l.b, l.plane
-	t, err := l.tunnelAgent(p.socket, "journal-fill")
+	t, err := l.tunnelAgent(p.socket, "journal-fill", route.IPIP)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (l *lab) fillTunnels() error {
 func (l *lab) restWithTunnels() error {
 	b := l.b
 	full := tunnelCluster(tunnelNodes)
-	t, err := l.tunnelAgent(l.plane.socket, "journal-rest")
+	t, err := l.tunnelAgent(l.plane.socket, "journal-rest", route.IPIP)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (l *lab) joinTunnels() error {
 		return err
 	}
 	defer r.close()
-	t, err := l.tunnelAgent(r.path(), "journal-join")
+	t, err := l.tunnelAgent(r.path(), "journal-join", route.IPIP)
 	if err != nil {
 		return err
 	}
@@ -213,6 +213,7 @@ type tunnelAgent struct {
 	*engine
 	snapshots chan *calico.Snapshot
 	link      uint32 // index of planeLink
+	others    int    // objects besides those of nodes
 	stop      func()
 }
 
@@ -222,7 +223,7 @@ func (a *tunnelAgent) Status() agent.DatastoreStatus {
 	return agent.DatastoreStatus{Connected: true, Synced: true}
 }
 
-func (l *lab) tunnelAgent(socket, journal string) (*tunnelAgent, error) {
+func (l *lab) tunnelAgent(socket, journal string, by route.Encap) (*tunnelAgent, error) {
 	p := *l.plane
 	p.socket = socket
 	c, err := p.connect(l.b.ctx)
@@ -230,9 +231,12 @@ func (l *lab) tunnelAgent(socket, journal string) (*tunnelAgent, error) {
 		return nil, err
 	}
 	t := &tunnelAgent{engine: c.engine(l.b.ctx, filepath.Join(l.Dir(), journal)), link: c.index,
-		snapshots: make(chan *calico.Snapshot)}
+		snapshots: make(chan *calico.Snapshot), others: 3} // link, address, up
+	if by == route.VXLAN {
+		t.others = 2 // the link has its address
+	}
 	a := agent.New(agent.Config{Node: "node", Dataplane: "vpp",
-		Settings:  agent.Settings{BGP: bgp.Options{Tunnels: []route.Encap{route.IPIP}}},
+		Settings:  agent.Settings{BGP: bgp.Options{Tunnels: []route.Encap{by}}},
 		Datastore: t, FIB: t.engine.Engine, EtcdRoutes: []ipam.AddressSource{ipam.NodeObject},
 		Log: discard})
 	ctx, cancel := context.WithCancel(l.b.ctx)
@@ -252,7 +256,7 @@ func (a *tunnelAgent) take(ctx context.Context, s *calico.Snapshot) (time.Durati
 	routes := len(s.Nodes) - 1
 	objects := routes
 	if routes > 0 {
-		objects += 3 // the interface, its address, and that it is up
+		objects += a.others
 	}
 	began := time.Now()
 	a.snapshots <- s

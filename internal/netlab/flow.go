@@ -47,6 +47,7 @@ type Report struct {
 	Duplicates int // answers to what had been answered
 	Outages    []Outage
 	RTT        time.Duration // mean of those received; of Pairs it is one way
+	Slowest    time.Duration // of those received
 }
 
 // Outage is a run of consecutive lost packets.
@@ -237,6 +238,7 @@ func report(sent []time.Time, took []time.Duration, duplicates int, timeout time
 		case took > 0 && took <= timeout:
 			r.Received++
 			sum += took
+			r.Slowest = max(r.Slowest, took)
 			inOutage = false
 		case took == 0 && now.Sub(at) < timeout:
 			r.Pending++
