@@ -40,37 +40,42 @@ func (v *VPP) Forwarded() (packets uint64, err error) {
 }
 
 // CountRoutes returns what VPP has forwarded by its entries of prefixes, whoever's these are, since
-// each was made; one that VPP has not is left out. Above route.MaxLookups, and for nil, which asks
-// for all of our routes that forward, VPP lists ours, and its workers stop meanwhile.
+// each was made; one that VPP has not is left out. Above route.MaxLookups, and for nil, it returns
+// all of our routes that forward: VPP lists them, and its workers stop meanwhile.
 func (v *VPP) CountRoutes(ctx context.Context,
 	keys []route.Key) (map[route.Key]route.Counts, error) {
 	l, err := v.current()
 	if err != nil {
 		return nil, err
 	}
-	var at map[route.Key]uint32 // where each entry is counted
+	var all []countedRoute
 	if keys == nil || len(keys) > route.MaxLookups {
-		at, err = l.listCounted(ctx, keys)
+		all, err = l.listCounted(ctx)
 	} else {
-		at, err = l.lookCounted(ctx, keys)
+		all, err = l.lookCounted(ctx, keys)
 	}
 	var s segment
-	if err == nil && len(at) > 0 {
+	if err == nil && len(all) > 0 {
 		s, err = v.readSegment(ctx, byRoute)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by route: %w", err)
 	}
-	out := make(map[route.Key]route.Counts, len(at))
-	for k, index := range at {
-		out[k] = s.of(byRoute, index)
+	out := make(map[route.Key]route.Counts, len(all))
+	for _, r := range all {
+		out[r.key] = s.of(byRoute, r.index)
 	}
 	return out, nil
 }
 
-func (l *session) lookCounted(ctx context.Context,
-	keys []route.Key) (map[route.Key]uint32, error) {
-	at := make(map[route.Key]uint32, len(keys))
+// countedRoute is an entry with where it is counted.
+type countedRoute struct {
+	key   route.Key
+	index uint32
+}
+
+func (l *session) lookCounted(ctx context.Context, keys []route.Key) ([]countedRoute, error) {
+	all := make([]countedRoute, 0, len(keys))
 	for part := range slices.Chunk(keys, lookupBatch) {
 		reqs, found := make([]request, len(part)), make([]*ip.IPRouteLookupV2Reply, len(part))
 		for i, k := range part {
@@ -85,52 +90,38 @@ func (l *session) lookCounted(ctx context.Context,
 			case r == nil:
 				return nil, fmt.Errorf("VPP gave no reply about %s", part[i])
 			case r.Retval == 0:
-				at[part[i]] = r.Route.StatsIndex
+				all = append(all, countedRoute{part[i], r.Route.StatsIndex})
 			case isMissing(vppError(r.Retval)):
 			default:
 				return nil, fmt.Errorf("%s: %w", part[i], vppError(r.Retval))
 			}
 		}
 	}
-	return at, nil
+	return all, nil
 }
 
-// listCounted lists our routes; nil asks for all of them.
-func (l *session) listCounted(ctx context.Context,
-	keys []route.Key) (map[route.Key]uint32, error) {
+func (l *session) listCounted(ctx context.Context) (all []countedRoute, err error) {
 	tables, err := readTables(ctx, l.conn)
 	if err != nil {
 		return nil, err
 	}
-	at := map[route.Key]uint32{}
 	for t := range tables {
 		for _, s := range []source{l.own, l.elevated} {
-			part := map[route.Key]uint32{}
+			var part []countedRoute
 			err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}, s.id,
 				func(found ip.IPRouteV2) {
 					if p, err := decodePrefix(found.Prefix); err == nil && found.Src == s.id {
-						part[route.Key{Table: t.ID, Prefix: p, Elevated: s == l.elevated}] =
-							found.StatsIndex
+						part = append(part, countedRoute{route.Key{Table: t.ID, Prefix: p,
+							Elevated: s == l.elevated}, found.StatsIndex})
 					}
 				})
 			if err != nil {
-				return nil, err
+				return nil, err // the reader may still be in the handler
 			}
-			for k, index := range part {
-				at[k] = index
-			}
+			all = append(all, part...)
 		}
 	}
-	if keys == nil {
-		return at, nil
-	}
-	asked := make(map[route.Key]uint32, len(keys))
-	for _, k := range keys {
-		if index, ok := at[k]; ok {
-			asked[k] = index
-		}
-	}
-	return asked, nil
+	return all, nil
 }
 
 // CountTunnels returns what VPP has counted by each tunnel of VXLAN that we have made, by the

@@ -7,6 +7,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
 )
 
 // details are the parts of an explanation besides the verdict.
@@ -70,8 +71,12 @@ func (x *explainer) details() Explanation {
 	if x.found != nil {
 		out.Dataplane.Entry, out.Dataplane.NotCounted = "as acknowledged", x.countError
 		if c := x.counted; c != nil {
-			out.Dataplane.Packets, out.Dataplane.Bytes = &c.packets, &c.bytes
+			out.Dataplane.Packets, out.Dataplane.Bytes = &c.Packets, &c.Bytes
 		}
+		out.Dataplane.NextHops = hopsCounted(x.hops, func(p route.Path) bool {
+			return leadsBy(x.found.route.Paths, p)
+		})
+		out.Dataplane.NextHopsNotCounted = x.hopsError
 		for _, a := range x.accounts {
 			if a.Key == x.found.key && x.found.differs(a) != "" {
 				out.Dataplane.Entry = x.found.differs(a)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,6 +161,9 @@ func (s *Server) Forward(k route.Key, packets int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.tables[keyOf(k)].entries[k.Prefix]
+	if e == nil {
+		return
+	}
 	_, paths := e.best(s.sources)
 	s.statsIndex(e)
 	for n := range packets {
@@ -179,12 +183,16 @@ func (s *Server) Forward(k route.Key, packets int) {
 	}
 }
 
-// Receive counts packets that come in by an interface.
-func (s *Server) Receive(name string, packets int) {
+// Receive counts packets that come in by the VXLAN tunnel to a node.
+func (s *Server) Receive(node netip.Addr, packets int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.links[s.mustFind(name)].received.Add(route.Counts{Packets: uint64(packets),
-		Bytes: uint64(packets) * packetSize})
+	for _, l := range s.links {
+		if l.vxlan != nil && l.vxlan.far == node {
+			l.received.Add(route.Counts{Packets: uint64(packets),
+				Bytes: uint64(packets) * packetSize})
+		}
+	}
 }
 
 func (s *Server) adjacency(a adjacency) uint32 {
