@@ -1,7 +1,12 @@
 package vpp_test
 
 import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,36 +14,102 @@ import (
 	"vpp-route-agent/vpp"
 )
 
-// VPP counts what it forwards by each entry. Its own ping goes by the entry of a neighbour that
-// nobody is, as packets of others would.
-func TestCountedRealVPP(t *testing.T) {
-	r := startVPP(t)
-	v := runAgent(t, vpp.Config{Socket: r.relay.path, StatsSocket: r.path("stats.sock")})
-	v.await(t, "VPP", present)
-	k := route.Key{Prefix: netip.MustParsePrefix("10.77.0.0/24")}
-	put := route.Route{Key: k, Paths: route.CanonicalPaths([]route.Path{
-		{NextHop: testLinks[0].V4.Addr().Next(), Interface: testLinks[0].Name}})}
-	err := v.Apply(t.Context(), []route.Op{{Route: put}}, func(_ int, err error) {
+func drops(n int) (ops []route.Op, keys []route.Key) {
+	for i := range n {
+		k := route.Key{Prefix: netip.PrefixFrom(
+			netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), 32)}
+		ops = append(ops, route.Op{Route: route.Route{Key: k, Kind: route.Drop}})
+		keys = append(keys, k)
+	}
+	return ops, keys
+}
+
+// Few routes are looked up, many are listed: what is counted is the same.
+func TestCountManyRoutes(t *testing.T) {
+	s := newServer(t)
+	check(t, s.ServeStats())
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), StatsSocket: s.StatsSocket()})
+	a.await(t, "VPP", present)
+	ops, keys := drops(route.MaxLookups + 1)
+	check(t, a.Apply(t.Context(), ops, func(_ int, err error) { check(t, err) }))
+	s.Forward(keys[7], 5)
+	missing := route.Key{Prefix: netip.MustParsePrefix("198.19.0.1/32")}
+	for _, asked := range [][]route.Key{keys, keys[:route.MaxLookups],
+		append([]route.Key{missing}, keys...), {missing, keys[7]}} {
+		before := s.Requests("ip_route_lookup_v2")
+		got, err := a.CountRoutes(t.Context(), asked)
 		check(t, err)
-	})
+		lookups, want := s.Requests("ip_route_lookup_v2")-before, 0
+		if len(asked) <= route.MaxLookups {
+			want = len(asked)
+		}
+		if lookups != want {
+			t.Errorf("%d routes were looked up one by one, of %d", lookups, len(asked))
+		}
+		if _, there := got[missing]; there || got[keys[7]].Packets != 5 {
+			t.Errorf("of %d: %t, %v", len(asked), there, got[keys[7]])
+		}
+	}
+}
+
+// What cannot be counted costs an error, and neither time nor a line on the standard output.
+func TestCountWithoutStatisticsSegment(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), StatsSocket: s.StatsSocket()})
+	a.await(t, "VPP", present)
+	ops, keys := drops(1)
+	check(t, a.Apply(t.Context(), ops, func(_ int, err error) { check(t, err) }))
+	if _, err := a.CountRoutes(t.Context(), keys); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := a.Forwarded(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	s.CountByHop(true)
+	if _, err := a.CountNextHops(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	s.CountByHop(false)
+	if _, err := a.CountNextHops(t.Context()); !errors.Is(err, vpp.ErrNoHopCounts) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A VPP that hands nothing out holds up one reading, not those who wait for it.
+func TestCountFrozenStatisticsSegment(t *testing.T) {
+	s := newServer(t)
+	silent, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: s.StatsSocket(),
+		Net: "unixpacket"})
 	check(t, err)
-	packets, _, ok, err := v.Counted(t.Context(), k)
-	if err != nil || !ok || packets != 0 {
-		t.Fatalf("before: %d, %t, %v", packets, ok, err)
-	}
-	r.cli(t, "ping 10.77.0.5 repeat 3 interval 0.01")
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		packets, bytes, _, err := v.Counted(t.Context(), k)
-		check(t, err)
-		if packets == 3 && bytes > 3*20 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("after three packets: %d, %d bytes", packets, bytes)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), StatsSocket: s.StatsSocket()})
+	a.await(t, "VPP", present)
+	ops, keys := drops(1)
+	check(t, a.Apply(t.Context(), ops, func(_ int, err error) { check(t, err) }))
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := a.CountRoutes(ctx, keys)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "stats.sock does not answer") {
+			t.Errorf("%v", err)
 		}
 	}
-	k.Prefix = netip.MustParsePrefix("10.78.0.0/24")
-	if _, _, ok, err := v.Counted(t.Context(), k); ok || err != nil {
-		t.Errorf("without an entry: %t, %v", ok, err)
+	opened := make(chan int)
+	go func() {
+		n := 0
+		for {
+			silent.SetDeadline(time.Now().Add(time.Second))
+			c, err := silent.AcceptUnix()
+			if err != nil {
+				opened <- n
+				return
+			}
+			n++
+			c.Close()
+		}
+	}()
+	if n := <-opened; n != 1 {
+		t.Errorf("%d connections were opened", n)
 	}
+	silent.Close()
 }

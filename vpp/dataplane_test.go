@@ -46,7 +46,8 @@ func equip(s *vpptest.Server) {
 // TestDataplaneVPPTest runs the conformance suite on the in-memory VPP.
 func TestDataplaneVPPTest(t *testing.T) {
 	s := newServer(t)
-	cfg := vpp.Config{Socket: s.Socket()}
+	check(t, s.ServeStats())
+	cfg := vpp.Config{Socket: s.Socket(), StatsSocket: s.StatsSocket()}
 	a := runAgent(t, cfg)
 	dataplanetest.Run(t, dataplanetest.Setup{
 		Name:         "vpptest",
@@ -62,9 +63,12 @@ func TestDataplaneVPPTest(t *testing.T) {
 			s.InjectForeignRoute("API", r)
 			return func() { s.RemoveForeignRoute("API", r.Key) }
 		},
-		Dump:    func(*testing.T) map[route.Key]string { return s.Dump() },
-		Egress:  func(_ *testing.T, k route.Key) map[string]int { return s.Egress(k) },
-		SetLink: func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },
+		Dump:        func(*testing.T) map[route.Key]string { return s.Dump() },
+		Egress:      func(_ *testing.T, k route.Key) map[string]int { return s.Egress(k) },
+		Send:        func(_ *testing.T, k route.Key, packets int) { s.Forward(k, packets) },
+		CountByHop:  func(_ *testing.T, on bool) { s.CountByHop(on) },
+		NoHopCounts: vpp.ErrNoHopCounts,
+		SetLink:     func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },
 		AddLink: func(_ *testing.T, table uint32) (string, func()) {
 			s.AddInterface("bare")
 			s.Bind("bare", table)

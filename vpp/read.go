@@ -118,20 +118,28 @@ func (l *session) lookup(ctx context.Context, table uint32, p netip.Prefix,
 	if err == nil {
 		err = vppError(retval)
 	}
-	if errors.Is(err, noSuchEntry) || errors.Is(err, noSuchFIB) {
+	if isMissing(err) {
 		return ip.IPRouteV2{}, false, nil
 	}
 	return found, err == nil, err
 }
 
+// isMissing reports whether a look-up found nothing.
+func isMissing(err error) bool {
+	return errors.Is(err, noSuchEntry) || errors.Is(err, noSuchFIB)
+}
+
+func lookupRequest(table uint32, p netip.Prefix, exact bool) *ip.IPRouteLookupV2 {
+	req := &ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p)}
+	if exact {
+		req.Exact = 1
+	}
+	return req
+}
+
 func (l *session) askRoute(ctx context.Context, table uint32, p netip.Prefix,
 	exact bool) (found ip.IPRouteV2, retval int32, err error) {
-	var flag uint8
-	if exact {
-		flag = 1
-	}
-	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn,
-		&ip.IPRouteLookupV2{TableID: table, Prefix: encodePrefix(p), Exact: flag})
+	r, err := ask[ip.IPRouteLookupV2Reply](ctx, l.conn, lookupRequest(table, p, exact))
 	return r.Route, r.Retval, err
 }
 

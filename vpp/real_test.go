@@ -375,6 +375,21 @@ func (r *realVPP) dump(t *testing.T) map[route.Key]string {
 	return all
 }
 
+// send has VPP ping several addresses of a prefix, or the one that it has.
+func (r *realVPP) send(t *testing.T, k route.Key, packets int) {
+	t.Helper()
+	to := k.Prefix.Addr()
+	for range packets {
+		if next := to.Next(); k.Prefix.Contains(next) {
+			to = next
+		}
+		said := r.cli(t, "ping %s repeat 1 interval 0.01", to)
+		if !strings.Contains(said, "1 sent") {
+			t.Fatalf("VPP sends nothing to %s: %s", to, said)
+		}
+	}
+}
+
 // agent is a vpp.VPP that runs until stop.
 type agent struct {
 	*vpp.VPP
@@ -394,7 +409,7 @@ func runAgent(t testing.TB, cfg vpp.Config) *agent {
 // TestDataplaneRealVPP runs the conformance suite on a VPP process.
 func TestDataplaneRealVPP(t *testing.T) {
 	r := startVPP(t)
-	cfg := vpp.Config{Socket: r.relay.path}
+	cfg := vpp.Config{Socket: r.relay.path, StatsSocket: r.path("stats.sock")}
 	a := runAgent(t, cfg)
 	lacks := map[dataplanetest.Feature]string{}
 	if _, err := os.Stat("/dev/vhost-net"); err != nil {
@@ -410,6 +425,11 @@ func TestDataplaneRealVPP(t *testing.T) {
 		AddWorkload:  r.addWorkload,
 		Dump:         r.dump,
 		Egress:       r.egress,
+		Send:         r.send,
+		CountByHop: func(t *testing.T, on bool) {
+			r.cli(t, "adjacency counters %s", map[bool]string{true: "enable", false: "disable"}[on])
+		},
+		NoHopCounts:  vpp.ErrNoHopCounts,
 		SetLink:      r.setLink,
 		AddLink:      r.addLink,
 		Made:         r.made,

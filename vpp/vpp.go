@@ -33,7 +33,7 @@ type Config struct {
 	// Dial connects to VPP's API; default: to Socket.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// StatsSocket is where VPP hands out its statistics segment (statseg { socket-name }); default
-	// /run/vpp/stats.sock. Only Forwarded uses it.
+	// /run/vpp/stats.sock. Only what counts packets uses it.
 	StatsSocket string
 	// ClientName is how VPP shows the connection; default "vpp-route-agent".
 	ClientName string
@@ -110,6 +110,7 @@ type VPP struct {
 	facts chan route.Facts // size 1: the newest facts that were not read
 
 	counters counters
+	reading  chan struct{} // size 1: full while the statistics segment is read
 
 	mu      sync.Mutex
 	session *session // nil while there is no usable connection
@@ -136,6 +137,7 @@ type session struct {
 // New returns a VPP that is not connected yet.
 func New(cfg Config) *VPP {
 	return &VPP{cfg: cfg.withDefaults(), facts: make(chan route.Facts, 1),
+		reading: make(chan struct{}, 1),
 		problem: "not connected yet"}
 }
 

@@ -45,6 +45,13 @@ func (v *vteps) outer(index uint32) (netip.Addr, bool) {
 	return a, ok
 }
 
+// all returns a copy, by the nodes' addresses.
+func (v *vteps) all() map[netip.Addr]uint32 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.byOuter)
+}
+
 // count is what read is to be told that was there when a listing began.
 func (v *vteps) count() int {
 	v.mu.Lock()

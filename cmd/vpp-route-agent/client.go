@@ -16,6 +16,7 @@ import (
 
 	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/route"
 )
 
 // outputFlag adds -o, which every command that prints data has.
@@ -213,13 +214,20 @@ func peersCommand() *cobra.Command {
 
 func routesCommand() *cobra.Command {
 	var f agentFlags
-	return f.addTo(&cobra.Command{
+	var counters bool
+	c := f.addTo(&cobra.Command{
 		Use:   "routes [PREFIX|ADDRESS]",
 		Short: "Show the routes that are desired or programmed, and why one is not",
-		Long: "Show the routes that are desired or programmed, and why one is not. With a prefix " +
-			"or an address: those inside it and those that cover it.",
+		Long: fmt.Sprintf(`Show the routes that are desired or programmed, and why one is not. With
+a prefix or an address: those inside it and those that cover it.
+
+With --counters: what VPP has forwarded by its entry for each, since that was made, and then what it
+has sent to each next hop, if its counters of adjacencies are on. For more than %d routes VPP lists
+all, and its workers stand still meanwhile: about 0.2 s for 100 000 routes. Linux counts none.`,
+			route.MaxLookups),
 		Example: `  vpp-route-agent routes
   vpp-route-agent routes 10.1.0.7
+  vpp-route-agent routes 10.1.0.0/16 --counters
   vpp-route-agent routes 10.1.0.0/16 -o json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -235,13 +243,28 @@ func routesCommand() *cobra.Command {
 				}
 				query.Set("prefix", args[0])
 			}
+			printTable := printRoutes
+			if counters {
+				query.Set("counters", "true")
+				printTable = printCountedRoutes
+			}
 			var routes []agent.RouteStatus
 			if err := get(cmd.Context(), f.socket, "/v1/routes", query, &routes); err != nil {
 				return err
 			}
-			if err := show(f, cmd.OutOrStdout(), routes, printRoutes); err != nil || f.asJSON ||
-				len(args) == 0 {
+			if err := show(f, cmd.OutOrStdout(), routes, printTable); err != nil || f.asJSON {
 				return err
+			}
+			if counters {
+				var hops agent.HopsCounted
+				err := get(cmd.Context(), f.socket, "/v1/next-hops", nil, &hops)
+				if err != nil {
+					return err
+				}
+				return printCountedHops(cmd.OutOrStdout(), routes, hops)
+			}
+			if len(args) == 0 {
+				return nil
 			}
 			var s agent.Status
 			if err := get(cmd.Context(), f.socket, "/v1/status", nil, &s); err != nil {
@@ -256,6 +279,8 @@ func routesCommand() *cobra.Command {
 			return err
 		},
 	})
+	c.Flags().BoolVar(&counters, "counters", false, "with packets and bytes, where VPP counts them")
+	return c
 }
 
 func tunnelsCommand() *cobra.Command {
@@ -264,7 +289,10 @@ func tunnelsCommand() *cobra.Command {
 		Use: "tunnels", Short: "Show the tunnels to other nodes, and why one is not there",
 		Long: `Show the tunnels to other nodes, and why one is not there. There is one to each
 other Node with an address as soon as a pool encapsulates: also those to which packets leave as they
-are may send tunnelled ones.`,
+are may send tunnelled ones.
+
+Packets and bytes are counted by VPP: in both directions for VXLAN, with the Ethernet headers
+inside; for IPIP those that leave by routes to that node alone, since each route was made.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []agent.TunnelStatus
 			if err := get(cmd.Context(), f.socket, "/v1/tunnels", nil, &all); err != nil {

@@ -88,6 +88,7 @@ type config struct {
 	gobgpListen        string
 	gobgpWrite         bool
 	metricsListen      string
+	metricsRoutes      int
 	tlsCertFile        string
 	tlsKeyFile         string
 	tlsClientCAFile    string
@@ -353,7 +354,7 @@ func (c *config) check(given map[string]bool) error {
 		return nil
 	}
 	if err := onlyWith("vpp", "vpp-socket", "vpp-stats-socket", "fib-source",
-		"fib-source-priority"); err != nil {
+		"fib-source-priority", "metrics-routes"); err != nil {
 		return err
 	}
 	if err := onlyWith("kernel", "kernel-table", "kernel-protocol", "kernel-metric",

@@ -71,7 +71,8 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	writeInside(b, e)
 	if d := e.Dataplane; d.Entry != "" {
 		fmt.Fprintf(b, "\nThe data plane, asked just now for %s: %s%s\n",
-			entryAskedFor(e), d.Entry, counted(d))
+			askedFor(e).Prefix, d.Entry, counted(d))
+		writeHops(b, askedFor(e), d)
 	}
 	writeExports(b, e.Exports)
 	for _, p := range e.Problems {
@@ -92,15 +93,26 @@ func counted(d agent.DataplaneAnswer) string {
 	return ""
 }
 
-// entryAskedFor is the first route that was acknowledged.
-func entryAskedFor(e agent.Explanation) string {
+// writeHops says what was sent to each next hop, where one of several is a question.
+func writeHops(b *strings.Builder, r agent.ExplainedRoute, d agent.DataplaneAnswer) {
+	for _, h := range d.NextHops {
+		fmt.Fprintf(b, "  to %s, for whatever prefix: %s, %d bytes\n", hopText(h.PathStatus),
+			count(int(h.Packets), "packet", "packets"), h.Bytes)
+	}
+	if len(r.Paths) > 1 && d.NextHopsNotCounted != "" && d.NextHopsNotCounted != d.NotCounted {
+		fmt.Fprintf(b, "  by next hop: %s\n", d.NextHopsNotCounted)
+	}
+}
+
+// askedFor is the first route that was acknowledged.
+func askedFor(e agent.Explanation) agent.ExplainedRoute {
 	for _, r := range e.Routes {
 		switch r.State {
 		case "programmed", "shadowed", "drifted", "held":
-			return r.Prefix.String()
+			return r
 		}
 	}
-	return "our route"
+	return agent.ExplainedRoute{}
 }
 
 func writePaths(b *strings.Builder, paths []agent.ReceivedStatus) {

@@ -209,8 +209,20 @@ func writeDatastoreLine(b *strings.Builder, d agent.DatastoreStatus) {
 }
 
 func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
+	return writeRoutes(w, routes, false)
+}
+
+func printCountedRoutes(w io.Writer, routes []agent.RouteStatus) error {
+	return writeRoutes(w, routes, true)
+}
+
+func writeRoutes(w io.Writer, routes []agent.RouteStatus, counters bool) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "PREFIX\tORIGIN\tNEXT HOP\tSTATE\tREASON")
+	columns := "PREFIX\tORIGIN\tNEXT HOP\tSTATE\t"
+	if counters {
+		columns += "PACKETS\tBYTES\t"
+	}
+	fmt.Fprintln(tw, columns+"REASON")
 	for _, r := range routes {
 		prefix := r.Prefix.String()
 		if r.Table != 0 {
@@ -223,7 +235,43 @@ func printRoutes(w io.Writer, routes []agent.RouteStatus) error {
 		if r.Source != "" {
 			origin += " (" + r.Source + ")"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", prefix, origin, nextHops(r), r.State, r.Reason)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t", prefix, origin, nextHops(r), r.State)
+		if counters {
+			fmt.Fprintf(tw, "%s\t%s\t", orDash(r.Packets), orDash(r.Bytes))
+		}
+		fmt.Fprintln(tw, r.Reason)
+	}
+	return tw.Flush()
+}
+
+// orDash prints what was counted, if it was.
+func orDash(n *uint64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+// printCountedHops prints the next hops of routes, or why they are not counted.
+func printCountedHops(w io.Writer, routes []agent.RouteStatus, hops agent.HopsCounted) error {
+	if hops.NotCounted != "" {
+		_, err := fmt.Fprintf(w, "\nby next hop: %s\n", hops.NotCounted)
+		return err
+	}
+	type hop struct{ address, on string }
+	used := map[hop]bool{}
+	for _, r := range routes {
+		for _, p := range r.Paths {
+			used[hop{p.NextHop, p.Interface}] = true
+		}
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\nNEXT HOP, OF ALL ROUTES\tPACKETS\tBYTES")
+	for _, h := range hops.NextHops {
+		if used[hop{h.NextHop, h.Interface}] {
+			fmt.Fprintf(tw, "%s\t%d\t%d\n", hopText(h.PathStatus), h.Packets,
+				h.Bytes)
+		}
 	}
 	return tw.Flush()
 }
@@ -289,16 +337,35 @@ func printTunnels(w io.Writer, all []agent.TunnelStatus) error {
 		return err
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NODE\tENCAPSULATION\tOUTER ADDRESS\tINTERFACE\tMTU\tSTATE\tSINCE\tREASON")
+	fmt.Fprintln(tw, "NODE\tENCAPSULATION\tOUTER ADDRESS\tINTERFACE\tMTU\tSTATE\tSINCE\t"+
+		"PACKETS IN\tBYTES IN\tPACKETS OUT\tBYTES OUT\tREASON")
 	for _, t := range all {
 		mtu := ""
 		if t.MTU > 0 {
 			mtu = fmt.Sprint(t.MTU)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(t.Node, "-"), t.Encapsulation,
-			t.OuterDestination, t.Interface, mtu, t.State, since(&t.Since), t.Reason)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(t.Node, "-"),
+			t.Encapsulation, t.OuterDestination, t.Interface, mtu, t.State, since(&t.Since),
+			orDash(t.PacketsIn), orDash(t.BytesIn), orDash(t.PacketsOut), orDash(t.BytesOut),
+			t.Reason)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return printUncounted(w, all)
+}
+
+// printUncounted says once why each "-" is one.
+func printUncounted(w io.Writer, all []agent.TunnelStatus) error {
+	b, said := &strings.Builder{}, map[string]bool{}
+	for _, t := range all {
+		if t.NotCounted != "" && !said[t.NotCounted] {
+			said[t.NotCounted] = true
+			fmt.Fprintf(b, "not counted: %s\n", t.NotCounted)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func nextHops(r agent.RouteStatus) string {
@@ -311,21 +378,26 @@ func nextHops(r agent.RouteStatus) string {
 func hops(paths []agent.PathStatus) string {
 	hops := make([]string, len(paths))
 	for i, p := range paths {
-		hops[i] = strings.TrimSpace(p.NextHop + " " + p.Interface)
-		switch {
-		case p.Encapsulation != nil:
-			hops[i] = fmt.Sprintf("%s %s %s", p.NextHop, p.Interface, *p.Encapsulation)
-		case p.Table == nil:
-		case p.NextHop == "":
-			hops[i] = fmt.Sprintf("lookup in table %d", *p.Table)
-		default:
-			hops[i] = fmt.Sprintf("%s table %d", hops[i], *p.Table)
-		}
-		if p.Weight > 1 {
-			hops[i] = fmt.Sprintf("%s weight %d", hops[i], p.Weight)
-		}
+		hops[i] = hopText(p)
 	}
 	return strings.Join(hops, ", ")
+}
+
+func hopText(p agent.PathStatus) string {
+	text := strings.TrimSpace(p.NextHop + " " + p.Interface)
+	switch {
+	case p.Encapsulation != nil:
+		text = fmt.Sprintf("%s %s %s", p.NextHop, p.Interface, *p.Encapsulation)
+	case p.Table == nil:
+	case p.NextHop == "":
+		text = fmt.Sprintf("lookup in table %d", *p.Table)
+	default:
+		text = fmt.Sprintf("%s table %d", text, *p.Table)
+	}
+	if p.Weight > 1 {
+		text = fmt.Sprintf("%s weight %d", text, p.Weight)
+	}
+	return text
 }
 
 func printAudit(w io.Writer, r agent.AuditStatus) error {

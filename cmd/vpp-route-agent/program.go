@@ -56,6 +56,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	p := &program{cfg: cfg, log: log, conf: agent.Config{
 		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Log: log, LogLevel: level,
+		MetricsRoutes: cfg.metricsRoutes,
 	}}
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
@@ -162,7 +163,7 @@ func (p *program) addDataplane() error {
 		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve
 		p.conf.Lookup = dp.Lookup
 		if v, ok := dp.(*vpp.VPP); ok {
-			p.conf.Counted = v.Counted
+			p.conf.Counter = v
 		}
 	}
 	p.add(dp.Run)

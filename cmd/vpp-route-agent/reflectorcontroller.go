@@ -58,7 +58,8 @@ Settings come from the same places as those of "run".`,
 			}
 			cfg.forReflectors()
 			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
-			log, _ := newLogger(os.Stderr, cfg)
+			log, _, end := newLogger(os.Stderr, cfg)
+			defer end()
 			return runController(cmd.Context(), cfg, kubeconfig, log)
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/repeats"
 )
 
 func runCommand() *cobra.Command {
@@ -34,10 +35,12 @@ for each flag), a YAML file and defaults, in this order.`,
 			if err != nil {
 				return usageError{err}
 			}
-			log, level := newLogger(os.Stderr, cfg)
+			log, level, end := newLogger(os.Stderr, cfg)
+			defer end()
 			reload := func() (config, error) { return settingsOf(cmd) }
 			err = run(cmd.Context(), cfg, reload, log, level)
 			if errors.Is(err, agent.ErrNewProcess) {
+				end()
 				return handOver(cmd.Context(), log)
 			}
 			return err
@@ -47,16 +50,18 @@ for each flag), a YAML file and defaults, in this order.`,
 	return c
 }
 
-// newLogger returns the logger and its level, which may change while it runs.
-func newLogger(w io.Writer, cfg config) (*slog.Logger, *slog.LevelVar) {
-	level := new(slog.LevelVar)
+// newLogger returns the logger and its level, which may change while it runs. end has it write what
+// it has counted.
+func newLogger(w io.Writer, cfg config) (log *slog.Logger, level *slog.LevelVar, end func()) {
+	level = new(slog.LevelVar)
 	_ = level.UnmarshalText([]byte(cfg.logLevel)) // one of four words that it knows
 	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: withoutEmpty}
 	var h slog.Handler = slog.NewTextHandler(w, opt)
 	if cfg.logFormat == "json" {
 		h = slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(h).With("node", cfg.nodeName), level
+	repeated := repeats.New(h)
+	return slog.New(repeated).With("node", cfg.nodeName), level, repeated.End
 }
 
 // withoutEmpty leaves out an attribute without a value, which says nothing.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -61,12 +62,29 @@ func held(t *testing.T) map[string]string {
 func TestTheLogHasNoEmptyAttributes(t *testing.T) {
 	var out strings.Builder
 	for _, format := range []string{"text", "json"} {
-		log, _ := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: format})
+		log, _, _ := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: format})
 		log.Info("data plane", "version", "25.10", "problem", "", "routes", 0)
 	}
 	if got := out.String(); strings.Contains(got, "problem") ||
 		!strings.Contains(got, "version=25.10 routes=0") ||
 		!strings.Contains(got, `"version":"25.10","routes":0`) {
+		t.Error(got)
+	}
+}
+
+// What repeats is counted, and the end of the process writes the number.
+func TestTheLogCountsWhatRepeats(t *testing.T) {
+	var out strings.Builder
+	log, _, end := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: "text"})
+	for i := range 4 {
+		log.With("component", "etcd").Warn("no answer", "err", fmt.Sprint("after ", i, " tries"))
+	}
+	if n := strings.Count(out.String(), "no answer"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+	end()
+	if got := out.String(); strings.Count(got, "no answer") != 2 ||
+		!strings.Contains(got, `err="after 3 tries" repeated=3 during=0s`) {
 		t.Error(got)
 	}
 }

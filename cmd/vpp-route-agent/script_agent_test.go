@@ -68,7 +68,8 @@ func agentStart(sc *script, flags []string) (string, error) {
 		args = append(args, "--log-level", "debug")
 	}
 	if !slices.Contains(flags, "--dataplane") {
-		args = append(args, "--vpp-socket", sc.path("vpp.sock"))
+		args = append(args, "--vpp-socket", sc.path("vpp.sock"), "--vpp-stats-socket",
+			sc.path("stats.sock"))
 	}
 	cmd := exec.Command(binary, append(args, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log

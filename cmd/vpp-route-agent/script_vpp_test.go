@@ -66,6 +66,9 @@ var vppCommand = verbs(map[string]command{
 	"tunnels":   vppTunnels,
 	"vxlan":     vppVXLAN,
 	"lack":      vppLack,
+	"count":     vppCount,
+	"forward":   vppForward,
+	"receive":   vppReceive,
 })
 
 // vpp start: an empty VPP; after vpp kill its next generation, which is empty.
@@ -172,6 +175,50 @@ func vppVXLAN(sc *script, args []string) (string, error) {
 		return "", usage("vpp vxlan FILE")
 	}
 	return sc.compare(v.server.VXLANTunnels(), args[0])
+}
+
+// vpp count routes|hops|nothing: its statistics segment is there from now on; its counters of next
+// hops are on; they are off.
+func vppCount(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 1 {
+		return "", usage("vpp count routes|hops|nothing")
+	}
+	if args[0] == "routes" {
+		return "", v.server.ServeStats()
+	}
+	v.server.CountByHop(args[0] == "hops")
+	return "", nil
+}
+
+// vpp forward PREFIX N: it forwards packets by its entry for the prefix.
+func vppForward(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp forward PREFIX N")
+	}
+	p, err := netip.ParsePrefix(args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	n, err := strconv.Atoi(args[1])
+	v.server.Forward(route.Key{Prefix: p}, n)
+	return "", err
+}
+
+// vpp receive ADDRESS N: packets come in by the VXLAN tunnel to the node with that address.
+func vppReceive(sc *script, args []string) (string, error) {
+	v, err := sc.theVPP()
+	if err != nil || len(args) != 2 {
+		return "", usage("vpp receive ADDRESS N")
+	}
+	a, err := netip.ParseAddr(args[0])
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	n, err := strconv.Atoi(args[1])
+	v.server.Receive(a, n)
+	return "", err
 }
 
 // vpp lack MESSAGE...: it does not have these, for connections made from now on.

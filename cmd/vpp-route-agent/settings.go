@@ -9,6 +9,7 @@ import (
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/kubernetes"
 	external "vpp-route-agent/internal/external/etcd"
+	"vpp-route-agent/internal/route"
 )
 
 // setting is one line of the configuration reference: how a user names it in each place, and what
@@ -188,7 +189,7 @@ var settings = []setting{
 		usage: "VPP's binary API socket",
 		set:   parseSocket(func(c *config) *string { return &c.vppSocket })},
 	{flag: "vpp-stats-socket", file: "vppStatsSocket", literal: true, def: "/run/vpp/stats.sock",
-		usage: "socket of VPP's statistics segment, which drain --until-idle reads",
+		usage: "socket of VPP's statistics segment, for all that counts packets",
 		set:   parseSocket(func(c *config) *string { return &c.vppStatsSocket })},
 	{flag: "fib-source", file: "fibSource", literal: true, def: "vpp-route-agent",
 		usage: "name of our FIB source in VPP, at most 54 bytes; a new name makes the old routes " +
@@ -245,6 +246,10 @@ var settings = []setting{
 		usage: "address of /metrics, /healthz, /readyz and /debug/pprof; one without a port gets " +
 			"9179; \"off\" for none",
 		set: listener(func(c *config) *string { return &c.metricsListen }, defaultMetricsListen)},
+	{flag: "metrics-routes", file: "metricsRoutes", def: "0",
+		usage: "up to how many routes, and next hops, have counters of packets and bytes in " +
+			"/metrics, those with the most addresses first; at most 4096, and VPP's alone",
+		set: number(func(c *config) *int { return &c.metricsRoutes }, 0, route.MaxLookups)},
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true,
 		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen use TLS on " +
 			"addresses other than loopback",

@@ -10,17 +10,24 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// AdminHandler serves the admin API, JSON over HTTP on a unix socket: GET /v1/status, /v1/plan,
-// /v1/tunnels, /v1/match?address=A, /v1/explain?prefix=P, /v1/external?key=K,
-// /v1/external/history, /v1/log-level and /v1/routes?prefix=P; POST /v1/audit, /v1/guard/release,
-// /v1/log-level?level=L&for=D, /v1/drain?wait=D&stay=B&until-idle=RATE and /v1/drain/cancel.
+// AdminHandler serves the admin API, JSON over HTTP on a unix socket: what the patterns below say,
+// and GET /v1/routes?prefix=P&counters=true. The parameters of the others are match?address=A,
+// explain?prefix=P, external?key=K, log-level?level=L&for=D and
+// drain?wait=D&stay=B&until-idle=RATE.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
-		"GET /v1/status":  func(*http.Request) (any, error) { return a.Status(), nil },
-		"GET /v1/plan":    func(*http.Request) (any, error) { return a.currentPlan() },
-		"GET /v1/tunnels": func(*http.Request) (any, error) { return a.Tunnels(), nil },
+		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
+		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },
+		"GET /v1/tunnels": func(r *http.Request) (any, error) {
+			all := a.Tunnels()
+			a.countTunnels(r.Context(), all)
+			return all, nil
+		},
+		"GET /v1/next-hops": func(r *http.Request) (any, error) {
+			return a.serveNextHops(r.Context()), nil
+		},
 		"GET /v1/match":   a.serveMatch,
 		"GET /v1/explain": a.serveExplain,
 

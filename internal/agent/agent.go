@@ -67,9 +67,10 @@ type Config struct {
 	Resolve func(ctx context.Context, table uint32, a netip.Addr) (route.Resolution, error)
 	// Lookup reads one route of ours, as fib.Dataplane has it; nil where there is none.
 	Lookup func(ctx context.Context, k route.Key) (route.Route, bool, error)
-	// Counted returns what the data plane has forwarded by its entry of a prefix; nil where it does
-	// not count that. It may block while the data plane is frozen.
-	Counted func(ctx context.Context, k route.Key) (packets, bytes uint64, ok bool, err error)
+	// Counter counts packets by route and next hop; nil where the data plane does not.
+	Counter Counter
+	// MetricsRoutes is up to how many routes, and next hops, have counters in metrics.
+	MetricsRoutes int
 	// Owners reads blocks that a snapshot may lack, for one question; nil: it lacks none.
 	Owners func(ctx context.Context, cidrs []netip.Prefix) ([]calico.Ownership, error)
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.

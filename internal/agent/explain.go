@@ -41,13 +41,12 @@ type evidence struct {
 
 	match      *route.Resolution // of the first address asked about; nil: not known
 	matchError string
-	found      *lookedUp // of the first of accounts that was acknowledged; nil: none was
-	counted    *counts   // of the same; nil: it is not counted
-	countError string    // why not; "" where nothing counts
+	found      *lookedUp     // of the first of accounts that was acknowledged; nil: none was
+	counted    *route.Counts // of the same; nil: it is not counted
+	countError string        // why not; "" where there is no entry
+	hops       []route.HopCounts
+	hopsError  string // why there are none
 }
-
-// counts are what the data plane has forwarded by an entry.
-type counts struct{ packets, bytes uint64 }
 
 // lookedUp is the answer to an exact look-up.
 type lookedUp struct {
@@ -187,32 +186,20 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 
 // count waits no longer than for another answer, though the data plane may be frozen.
 func (a *Agent) count(ctx context.Context, e *evidence) {
-	if a.cfg.Counted == nil {
+	if a.cfg.Counter == nil {
+		e.countError = a.uncounted()
 		return
 	}
-	type answer struct {
-		counts
-		ok  bool
-		err error
-	}
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	counting, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	done, key := make(chan answer, 1), e.found.key
-	go func() {
-		var got answer
-		got.packets, got.bytes, got.ok, got.err = a.cfg.Counted(ctx, key)
-		done <- got
-	}()
-	select {
-	case got := <-done:
-		if got.err != nil {
-			e.countError = got.err.Error()
-		} else if got.ok {
-			e.counted = &got.counts
-		}
-	case <-ctx.Done():
-		e.countError = ctx.Err().Error()
+	key := e.found.key
+	counts, err := a.cfg.Counter.CountRoutes(counting, []route.Key{key})
+	if c, ok := counts[key]; err != nil {
+		e.countError = err.Error()
+	} else if ok {
+		e.counted = &c
 	}
+	e.hops, e.hopsError = a.countHops(ctx)
 }
 
 // differs says how an exact look-up differs from what was acknowledged; "": it does not.

@@ -340,7 +340,6 @@ func TestExplainWaitsForNobody(t *testing.T) {
 // A frozen data plane does not say what it has counted, nor that it does not.
 func TestExplainCounts(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
-		var release chan struct{} // of the bubble
 		inBubble(t, func(t *testing.T, n *node) {
 			n.dataplane.facts <- live
 			n.snapshots <- cluster()
@@ -348,29 +347,23 @@ func TestExplainCounts(t *testing.T) {
 			got := n.agent.Explain(t.Context(), pfx("10.1.0.0/26")).Dataplane
 			switch {
 			case frozen:
-				if got.Packets != nil || got.NotCounted != context.DeadlineExceeded.Error() {
+				if got.Packets != nil || got.NotCounted != context.DeadlineExceeded.Error() ||
+					got.NextHopsNotCounted != context.DeadlineExceeded.Error() {
 					t.Errorf("frozen: %+v", got)
 				}
 			case got.Packets == nil || *got.Packets != 7 || *got.Bytes != 700 ||
-				got.NotCounted != "":
+				got.NotCounted != "" || got.NextHopsNotCounted != "" || len(got.NextHops) != 0:
 				t.Errorf("got %+v", got)
 			}
-			close(release)
 		}, func(c *Config) {
-			release = make(chan struct{})
 			c.Resolve = func(context.Context, uint32, netip.Addr) (route.Resolution, error) {
 				return route.Resolution{}, nil
 			}
 			c.Lookup = func(_ context.Context, k route.Key) (route.Route, bool, error) {
 				return route.Route{Key: k, Kind: route.Drop}, true, nil
 			}
-			c.Counted = func(_ context.Context, k route.Key) (packets, bytes uint64, ok bool,
-				err error) {
-				if frozen {
-					<-release
-				}
-				return 7, 700, k == key("10.1.0.0/26"), nil
-			}
+			c.Counter = &fakeCounter{frozen: frozen, routes: map[route.Key]route.Counts{
+				key("10.1.0.0/26"): {Packets: 7, Bytes: 700}}}
 		})
 	}
 }

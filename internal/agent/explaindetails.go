@@ -8,6 +8,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
 )
 
 // details are the parts of an explanation besides the verdict.
@@ -70,8 +71,12 @@ func (x *explainer) details() Explanation {
 		out.Dataplane.Entry = cmp.Or(differs, "as acknowledged")
 		out.Dataplane.NotCounted = x.countError
 		if c := x.counted; c != nil {
-			out.Dataplane.Packets, out.Dataplane.Bytes = &c.packets, &c.bytes
+			out.Dataplane.Packets, out.Dataplane.Bytes = &c.Packets, &c.Bytes
 		}
+		out.Dataplane.NextHops = hopsCounted(x.hops, func(p route.Path) bool {
+			return leadsBy(x.found.route.Paths, p)
+		})
+		out.Dataplane.NextHopsNotCounted = x.hopsError
 	}
 	return out
 }

@@ -117,6 +117,10 @@ type DataplaneAnswer struct {
 	Packets    *uint64 `json:"packets,omitempty"`
 	Bytes      *uint64 `json:"bytes,omitempty"`
 	NotCounted string  `json:"notCounted,omitempty"`
+	// NextHops are those of that entry, with what was sent to each, for whatever prefix;
+	// NextHopsNotCounted says why there are none.
+	NextHops           []HopCounted `json:"nextHops,omitempty"`
+	NextHopsNotCounted string       `json:"nextHopsNotCounted,omitempty"`
 }
 
 // ExportStatus is what a peer gets.

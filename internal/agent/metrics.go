@@ -125,6 +125,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	if m.a.cfg.FIB != nil {
 		collectFIB(s.FIB, gauge, counter)
+		m.a.collectCounts(gauge, counter)
 		ch <- delays(m.a.cfg.FIB.Stats().Delays)
 		if m.a.cfg.DataplaneStats != nil {
 			d := m.a.dataplaneStats()

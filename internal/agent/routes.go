@@ -27,6 +27,10 @@ type RouteStatus struct {
 	State  string       `json:"state"`
 	Since  time.Time    `json:"since"`            // in this state
 	Reason string       `json:"reason,omitempty"` // why not all of it is programmed
+	// Packets and Bytes were forwarded by the data plane's entry since it was made, whoever's it
+	// is; absent without --counters, and where there is no such entry.
+	Packets *uint64 `json:"packets,omitempty"`
+	Bytes   *uint64 `json:"bytes,omitempty"`
 }
 
 // PathStatus is one path of a route.
@@ -42,8 +46,9 @@ type PathStatus struct {
 }
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
-// cover it. A million of them take hundreds of megabytes, so only one full listing runs at a time,
-// and it is not copied. Queries for a single address bypass the queue.
+// cover it, with what they have forwarded if ?counters=true. A million of them take hundreds of
+// megabytes, so only one full listing runs at a time, and it is not copied. Queries for a single
+// address bypass the queue.
 func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	var within netip.Prefix
 	if text := r.URL.Query().Get("prefix"); text != "" {
@@ -68,18 +73,29 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.FIB != nil {
 		entries = a.cfg.FIB.Entries(within)
 	}
+	var counts map[route.Key]route.Counts
+	if r.URL.Query().Get("counters") == "true" {
+		var err error
+		if counts, err = a.routeCounts(r.Context(), entries); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = writeRoutes(w, entries, a.externalOwner) // fails only if the client is gone
+	_ = writeRoutes(w, entries, counts, a.externalOwner) // fails only if the client is gone
 }
 
 // writeRoutes writes what writeJSON would write for the whole list.
-func writeRoutes(w io.Writer, entries []fib.Entry,
+func writeRoutes(w io.Writer, entries []fib.Entry, counts map[route.Key]route.Counts,
 	owner func(route.Key, route.Origin) string) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	separator := "[\n  "
 	for _, e := range entries {
 		status := routeStatus(e)
 		status.Source = owner(e.Key, e.Origin)
+		if c, ok := counts[e.Key]; ok {
+			status.Packets, status.Bytes = &c.Packets, &c.Bytes
+		}
 		text, err := json.MarshalIndent(status, "  ", "  ")
 		if err != nil {
 			return err

@@ -306,7 +306,7 @@ func (a *Agent) Status() Status {
 		if at := a.dataplaneStats().LastContact; !at.IsZero() {
 			s.FIB.LastContact = &at
 		}
-		s.FIB.Tunnels = countTunnels(a.Tunnels(), now.tunnelProblem())
+		s.FIB.Tunnels = tunnelCounts(a.Tunnels(), now.tunnelProblem())
 		if now.lostNodes != nil {
 			s.FIB.Guard = append(s.FIB.Guard, *now.lostNodes)
 		}

@@ -88,6 +88,12 @@ type TunnelStatus struct {
 	State            string     `json:"state"`
 	Since            time.Time  `json:"since"` // in this state
 	Reason           string     `json:"reason,omitempty"`
+	// What went through it, by `tunnels` alone; absent where NotCounted says why.
+	PacketsIn  *uint64 `json:"packetsIn,omitempty"`
+	BytesIn    *uint64 `json:"bytesIn,omitempty"`
+	PacketsOut *uint64 `json:"packetsOut,omitempty"`
+	BytesOut   *uint64 `json:"bytesOut,omitempty"`
+	NotCounted string  `json:"notCounted,omitempty"`
 }
 
 // Tunnels lists the tunnels that are wanted, held or being deleted, by the nodes' addresses.
@@ -143,8 +149,8 @@ type TunnelCounts struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// countTunnels returns nil if there are none. problem is one of all.
-func countTunnels(all []TunnelStatus, problem string) *TunnelCounts {
+// tunnelCounts returns nil if there are none. problem is one of all.
+func tunnelCounts(all []TunnelStatus, problem string) *TunnelCounts {
 	if len(all) == 0 {
 		return nil
 	}

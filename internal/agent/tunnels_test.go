@@ -139,13 +139,13 @@ func TestCountTunnels(t *testing.T) {
 	for i := range all {
 		all[i].Encapsulation = route.IPIP
 	}
-	if c := countTunnels(all, ""); *c != (TunnelCounts{"IPIP", 2, 1, "why"}) {
+	if c := tunnelCounts(all, ""); *c != (TunnelCounts{"IPIP", 2, 1, "why"}) {
 		t.Errorf("%+v", c)
 	}
-	if c := countTunnels(all[:1], "none comes"); *c != (TunnelCounts{"IPIP", 1, 1, "none comes"}) {
+	if c := tunnelCounts(all[:1], "none comes"); *c != (TunnelCounts{"IPIP", 1, 1, "none comes"}) {
 		t.Errorf("%+v", c)
 	}
-	if c := countTunnels(nil, ""); c != nil {
+	if c := tunnelCounts(nil, ""); c != nil {
 		t.Errorf("%+v", c)
 	}
 }

@@ -24,6 +24,7 @@ import (
 type plane struct {
 	name    string // for the table
 	socket  string // of the API
+	stats   string // the socket of the statistics segment
 	process *netlab.Process
 	real    *netlab.VPP // nil: vpptest
 }
@@ -51,8 +52,8 @@ func (l *lab) startPlane(heap, more string) (*plane, error) {
 	if err != nil || strings.TrimSpace(said) != planeLink { // it prints the name of what it made
 		return nil, errors.Join(err, fmt.Errorf("create loopback interface: %s", said))
 	}
-	return &plane{name: "VPP", socket: v.APISocket(), process: v.Process,
-			real: v}, v.Configure(l.b.ctx,
+	return &plane{name: "VPP", socket: v.APISocket(), stats: v.StatsSocket(),
+			process: v.Process, real: v}, v.Configure(l.b.ctx,
 			"set interface state "+planeLink+" up",
 			"set interface ip address "+planeLink+" "+planeAddress)
 }
@@ -65,14 +66,16 @@ func (l *lab) startVPPTest() (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plane{name: "vpptest", socket: socket, process: p}, await(l.b.ctx, 10*time.Second,
-		time.Millisecond, func() error {
-			c, err := net.Dial("unix", socket)
-			if err == nil {
-				c.Close()
-			}
-			return err
-		})
+	stats := filepath.Join(l.Dir(), "stats.sock")
+	up := func() error {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	return &plane{name: "vpptest", socket: socket, stats: stats, process: p},
+		await(l.b.ctx, 10*time.Second, time.Millisecond, up)
 }
 
 // serveVPPTest is the process.
@@ -85,6 +88,9 @@ func serveVPPTest(ctx context.Context, args []string) error {
 		return err
 	}
 	defer s.Close()
+	if err := s.ServeStats(); err != nil {
+		return err
+	}
 	s.AddInterface(planeLink, netip.MustParsePrefix(planeAddress))
 	<-ctx.Done()
 	return nil
@@ -119,7 +125,8 @@ type connected struct {
 // with an engine, the engine.
 func (p *plane) connect(ctx context.Context) (*connected, error) {
 	c := &connected{
-		VPP: vpp.New(vpp.Config{Socket: p.socket, ClientName: "bench", Source: "bench"}),
+		VPP: vpp.New(vpp.Config{Socket: p.socket, StatsSocket: p.stats, ClientName: "bench",
+			Source: "bench"}),
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

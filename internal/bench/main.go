@@ -40,6 +40,7 @@ var benchmarks = []struct {
 	run  func(*bench) error
 }{
 	{"program", inLab("program", needs{heap: "1G"}, program)},
+	{"counters", inLab("counters", needs{heap: "1G"}, counters)},
 	{"external", inLab("external", needs{heap: "1G"}, externalCalls)},
 	{"tunnels", inLab("tunnels", needs{heap: "1G"}, tunnels)},
 	{"pause", inLab("pause", needs{}, pause)},

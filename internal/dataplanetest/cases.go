@@ -17,7 +17,8 @@ type testCase struct {
 }
 
 var cases = slices.Concat(routeCases, forwardingCases, elevatedCases, tableCases,
-	connectionCases, objectCases, linkCases, tunnelCases, vxlanCases, externalCases)
+	connectionCases, objectCases, linkCases, tunnelCases, vxlanCases, externalCases,
+	counterCases)
 
 var routeCases = []testCase{
 	{"an attached next hop reads back as put", "", func(t *testing.T, b *bench) {

@@ -50,6 +50,13 @@ type Setup struct {
 	// that recurses it follows the recursion.
 	Egress func(t *testing.T, k route.Key) map[string]int
 
+	// Send sends packets that match the entry of k, whose first address, or the one behind that, is
+	// their destination; nil with Lacks[Counters]. CountByHop turns counters of next hops on or
+	// off, and NoHopCounts is the error while they are off.
+	Send        func(t *testing.T, k route.Key, packets int)
+	CountByHop  func(t *testing.T, on bool)
+	NoHopCounts error
+
 	// SetLink brings an interface down or up; nil with Lacks[Links]. Addresses stay.
 	SetLink func(t *testing.T, name string, up bool)
 
@@ -108,6 +115,7 @@ type Feature string
 const (
 	Recursive Feature = "recursive next hops" // a next hop that is looked up in the FIB
 	Tables    Feature = "tables to be made"   // a missing table is an error
+	Counters  Feature = "counters of routes"  // and of next hops
 	// interfaces whose other end is the kernel's
 	TAPs Feature = "TAPs"
 	// an interface may be connected with others

@@ -79,6 +79,17 @@ func (e *Engine) Entries(within netip.Prefix) []Entry {
 	return slices.CompactFunc(out, func(a, b Entry) bool { return a.Key == b.Key })
 }
 
+// Forwarding calls each for every route that the data plane has as it is wanted, and whose prefix
+// no other's route hides, in no order; one may come twice. The table is walked a piece at a time,
+// and is locked while each runs.
+func (e *Engine) Forwarding(each func(route.Key, []route.Path)) {
+	e.walk(func(x *entry) {
+		if !x.isObject() && x.want != nil && e.sync.stateOf(x) == Programmed {
+			each(x.key(), x.want.paths)
+		}
+	})
+}
+
 // Find returns the entries of these keys, in this order; State Any: nobody wants one. One that is
 // still to be selected is Pending, and one with all paths of the only candidate has no Reason.
 // taken is the last revision that they follow.

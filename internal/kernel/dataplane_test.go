@@ -59,6 +59,7 @@ func TestDataplaneKernel(t *testing.T) {
 		Lacks: map[dataplanetest.Feature]string{
 			dataplanetest.Recursive: "the kernel has no recursive next hops: fib resolves them " +
 				"before it puts a route",
+			dataplanetest.Counters:      "the kernel counts no packets by route",
 			dataplanetest.CrossConnects: "they are VPP's",
 			dataplanetest.TAPs:          "they are VPP's",
 			dataplanetest.Tunnels: "an IPIP device of Linux leads to all nodes, and many kernels " +

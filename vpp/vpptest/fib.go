@@ -112,6 +112,10 @@ type entry struct {
 	shown    netip.Prefix // with the host bits of whoever made it: VPP keeps them
 	bySource map[uint8][]fib_types.FibPath
 	stale    bool // marked by ip_table_replace_begin
+
+	counted    bool // it has a statsIndex
+	statsIndex uint32
+	forwarded  route.Counts
 }
 
 // best returns the source that forwards.
@@ -380,8 +384,8 @@ func fixup(p *fib_types.FibPath, prefix netip.Prefix) {
 // message is an entry as dumps and lookups show it: under its best source, whoever asked.
 func (s *Server) message(table uint32, e *entry) ip.IPRouteV2 {
 	src, paths := e.best(s.sources)
-	return ip.IPRouteV2{TableID: table, Prefix: prefixMessage(e.shown), Src: src,
-		NPaths: uint8(len(paths)), Paths: paths}
+	return ip.IPRouteV2{TableID: table, StatsIndex: s.statsIndex(e),
+		Prefix: prefixMessage(e.shown), Src: src, NPaths: uint8(len(paths)), Paths: paths}
 }
 
 func (s *Server) dumpRoutes(m ip.IPTable, src uint8, each func(ip.IPRouteV2)) {

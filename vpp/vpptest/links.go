@@ -32,6 +32,8 @@ type link struct {
 	source      netip.Addr // of outer headers, of an IPIP interface
 	vxlan       *vxlanTunnel
 	borrows     *link // that it is unnumbered to
+
+	received, sent route.Counts
 }
 
 func (s *Server) flags(l *link) (flags interface_types.IfStatusFlags) {

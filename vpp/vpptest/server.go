@@ -38,6 +38,7 @@ type Server struct {
 	mu       sync.Mutex // VPP's main thread: one message at a time, of whatever client
 	closed   bool
 	listener net.Listener
+	stats    net.Listener // of the statistics segment; nil: nobody serves it
 	clients  map[*client]bool
 	nextPID  uint32
 	requests map[string]int
@@ -60,6 +61,8 @@ type Server struct {
 	freed    []uint32 // indexes of links that were deleted, the next one last
 
 	memifSockets map[uint32]*memifSocket
+
+	counts
 }
 
 // Start serves a VPP with an empty FIB on the socket path, which must not exist.
@@ -119,6 +122,9 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.faults.wake()
+	if s.stats != nil {
+		s.stats.Close() // removes the file as well
+	}
 	s.mu.Unlock()
 	s.wg.Wait()
 	if filepath.Base(filepath.Dir(s.path)) != "." {
@@ -143,6 +149,7 @@ func (s *Server) boot() {
 	s.orphans, s.teib = map[uint32]map[netip.Addr]neighbour{}, nil
 	s.nextLink, s.freed = 1, nil
 	s.memifSockets = newMemifSockets()
+	s.counts = counts{}
 }
 
 // Restart is a VPP that dies and comes back: connections end, the FIB, interfaces, tables and

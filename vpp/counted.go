@@ -1,0 +1,252 @@
+package vpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/ip"
+	"go.fd.io/govpp/binapi/vlib"
+
+	"vpp-route-agent/internal/route"
+)
+
+// ErrNoHopCounts says that VPP counts nothing by next hop.
+var ErrNoHopCounts = errors.New("VPP's counters of adjacencies are off: its command " +
+	"`adjacency counters enable` turns them on, which costs it some speed")
+
+// lookupBatch bounds the look-ups in one write: VPP serves others in between.
+const lookupBatch = 256
+
+// Forwarded returns how many packets VPP has received on all interfaces since its start, including
+// those of the host, from its statistics segment. A frozen VPP blocks it.
+func (v *VPP) Forwarded() (packets uint64, err error) {
+	s, err := v.readSegment(context.Background(), receivedByLink)
+	if err != nil {
+		return 0, fmt.Errorf("vpp: count packets: %w", err)
+	}
+	for _, thread := range s[receivedByLink] {
+		for _, i := range thread {
+			packets += i.Packets()
+		}
+	}
+	return packets, nil
+}
+
+// CountRoutes returns what VPP has forwarded by its entries of prefixes, whoever's these are, since
+// each was made; one that VPP has not is left out. Above route.MaxLookups, and for nil, it returns
+// all of our routes that forward: VPP lists them, and its workers stop meanwhile.
+func (v *VPP) CountRoutes(ctx context.Context,
+	keys []route.Key) (map[route.Key]route.Counts, error) {
+	l, err := v.current()
+	if err != nil {
+		return nil, err
+	}
+	var all []countedRoute
+	if keys == nil || len(keys) > route.MaxLookups {
+		all, err = l.listCounted(ctx)
+	} else {
+		all, err = l.lookCounted(ctx, keys)
+	}
+	var s segment
+	if err == nil && len(all) > 0 {
+		s, err = v.readSegment(ctx, byRoute)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vpp: count packets by route: %w", err)
+	}
+	out := make(map[route.Key]route.Counts, len(all))
+	for _, r := range all {
+		out[r.key] = s.of(byRoute, r.index)
+	}
+	return out, nil
+}
+
+// countedRoute is an entry with where it is counted.
+type countedRoute struct {
+	key   route.Key
+	index uint32
+}
+
+func (l *session) lookCounted(ctx context.Context, keys []route.Key) ([]countedRoute, error) {
+	all := make([]countedRoute, 0, len(keys))
+	for part := range slices.Chunk(keys, lookupBatch) {
+		reqs, found := make([]request, len(part)), make([]*ip.IPRouteLookupV2Reply, len(part))
+		for i, k := range part {
+			reqs[i] = lookupRequest(k.Table, k.Prefix, true)
+		}
+		err := dump(ctx, l.conn, reqs, func(i int, r *ip.IPRouteLookupV2Reply) { found[i] = r })
+		if err != nil {
+			return nil, err // the reader may still be in the handler
+		}
+		for i, r := range found {
+			switch {
+			case r == nil:
+				return nil, fmt.Errorf("VPP gave no reply about %s", part[i])
+			case r.Retval == 0:
+				all = append(all, countedRoute{part[i], r.Route.StatsIndex})
+			case isMissing(vppError(r.Retval)):
+			default:
+				return nil, fmt.Errorf("%s: %w", part[i], vppError(r.Retval))
+			}
+		}
+	}
+	return all, nil
+}
+
+func (l *session) listCounted(ctx context.Context) (all []countedRoute, err error) {
+	tables, err := readTables(ctx, l.conn)
+	if err != nil {
+		return nil, err
+	}
+	for t := range tables {
+		for _, s := range []source{l.own, l.elevated} {
+			var part []countedRoute
+			err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}, s.id,
+				func(found ip.IPRouteV2) {
+					if p, err := decodePrefix(found.Prefix); err == nil && found.Src == s.id {
+						part = append(part, countedRoute{route.Key{Table: t.ID, Prefix: p,
+							Elevated: s == l.elevated}, found.StatsIndex})
+					}
+				})
+			if err != nil {
+				return nil, err // the reader may still be in the handler
+			}
+			all = append(all, part...)
+		}
+	}
+	return all, nil
+}
+
+// CountTunnels returns what VPP has counted by each tunnel of VXLAN that we have made, by the
+// nodes' addresses, since it was made. Bytes are those of frames inside, with their Ethernet
+// headers. VPP has one interface for all tunnels of IPIP, and counts none of them.
+func (v *VPP) CountTunnels(ctx context.Context) (map[netip.Addr]route.TunnelCounts, error) {
+	l, err := v.current()
+	if err != nil {
+		return nil, err
+	}
+	indexes := l.vteps.all()
+	if len(indexes) == 0 {
+		return nil, nil
+	}
+	s, err := v.readSegment(ctx, receivedByLink, sentByLink)
+	if err != nil {
+		return nil, fmt.Errorf("vpp: count packets by tunnel: %w", err)
+	}
+	out := make(map[netip.Addr]route.TunnelCounts, len(indexes))
+	for outer, index := range indexes {
+		out[outer] = route.TunnelCounts{In: s.of(receivedByLink, index),
+			Out: s.of(sentByLink, index)}
+	}
+	return out, nil
+}
+
+// CountNextHops returns what VPP has sent to each next hop on an interface, for whatever prefix,
+// since it knows the next hop: ErrNoHopCounts where it does not count that. It counts the header of
+// the link, or of the tunnel, twice in the bytes (src/vnet/ip/ip4_forward.c, ip4_rewrite_inline).
+func (v *VPP) CountNextHops(ctx context.Context) ([]route.HopCounts, error) {
+	l, err := v.current()
+	if err != nil {
+		return nil, err
+	}
+	out, err := v.countNextHops(ctx, l)
+	if err != nil && !errors.Is(err, ErrNoHopCounts) {
+		err = fmt.Errorf("vpp: count packets by next hop: %w", err)
+	}
+	return out, err
+}
+
+// countNextHops asks VPP's command line: no other message says which adjacency is whose.
+func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts, error) {
+	on, err := l.command(ctx, "show adj summary")
+	switch {
+	case err != nil:
+		return nil, err
+	case strings.Contains(on, "counters: disabled"):
+		return nil, ErrNoHopCounts
+	case !strings.Contains(on, "counters: enabled"):
+		return nil, fmt.Errorf("VPP's `show adj summary` says %q", on)
+	}
+	links, err := readDetails(ctx, l.conn)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := l.command(ctx, "show adj nbr")
+	if err != nil {
+		return nil, err
+	}
+	s, err := v.readSegment(ctx, byAdjacency)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[route.Path]route.Counts{} // of all kinds of packets
+	var order []route.Path
+	for _, n := range neighbours(shown, l.pathOn(links)) {
+		sum, known := counts[n.path]
+		if !known {
+			order = append(order, n.path)
+		}
+		sum.Add(s.of(byAdjacency, n.index))
+		counts[n.path] = sum
+	}
+	out := make([]route.HopCounts, len(order))
+	for i, p := range order {
+		out[i] = route.HopCounts{Path: p, Counts: counts[p]}
+	}
+	return out, nil
+}
+
+// pathOn names the interface of a next hop, by VPP's name, as paths of routes do.
+func (l *session) pathOn(all []*interfaces.SwInterfaceDetails) func(string,
+	netip.Addr) route.Path {
+	indexes := map[string]uint32{}
+	for _, d := range all {
+		indexes[text(d.InterfaceName)] = uint32(d.SwIfIndex)
+	}
+	name := l.nameIn(l.links.Load())
+	return func(on string, hop netip.Addr) route.Path {
+		p := route.Path{Interface: on, NextHop: hop}
+		if index, ok := indexes[on]; ok {
+			p.Interface = name(index)
+		}
+		return offTunnel(p)
+	}
+}
+
+// adjacency is one to a neighbour.
+type adjacency struct {
+	index uint32
+	path  route.Path
+}
+
+// neighbourLine is how VPP shows one: "[@7]  ipv4 via 192.0.2.7 loop0: mtu:9000 …", where
+// "[features]" may stand before "via". What a midchain is stacked on follows, indented.
+var neighbourLine = regexp.MustCompile(`(?m)^\[@(\d+)\] +\S+(?: \[features\])? via (\S+) +(\S+): `)
+
+// neighbours reads VPP's `show adj nbr`.
+func neighbours(shown string, path func(on string, hop netip.Addr) route.Path) (all []adjacency) {
+	for _, m := range neighbourLine.FindAllStringSubmatch(shown, -1) {
+		index, err := strconv.ParseUint(m[1], 10, 32)
+		hop, bad := netip.ParseAddr(m[2])
+		if err == nil && bad == nil {
+			all = append(all, adjacency{uint32(index), path(m[3], hop)})
+		}
+	}
+	return all
+}
+
+// command returns what VPP's command line says.
+func (l *session) command(ctx context.Context, text string) (string, error) {
+	r, err := ask[vlib.CliInbandReply](ctx, l.conn, &vlib.CliInband{Cmd: text})
+	if err == nil {
+		err = vppError(r.Retval)
+	}
+	return r.Reply, err
+}
