@@ -478,10 +478,22 @@ func (f *Follower) probeRegularly(ctx context.Context, r Resource) {
 		case <-time.After(jitter(f.ProbeEvery)):
 		}
 		before := uint64(0) // what is seen meanwhile may be newer than the answer
-		_ = f.tell(ctx, nil, func() { before = f.kept[r.Kind()].Version })
+		_ = f.tell(ctx, nil, func() { before = f.newestOf(r) })
 		version, err := f.client.version(ctx, r)
 		_ = f.tell(ctx, nil, func() { f.takeProbe(r, before, version, err) })
 	}
+}
+
+// newestOf is the newest version that was seen of r, or of another custom resource: all of them are
+// in one etcd, and other kinds may be in another (--etcd-servers-overrides).
+func (f *Follower) newestOf(r Resource) uint64 {
+	newest := f.kept[r.Kind()].Version
+	for kind, kept := range f.kept {
+		if r.Group != "" && strings.HasSuffix(kind, "."+r.Group) {
+			newest = max(newest, kept.Version)
+		}
+	}
+	return newest
 }
 
 // takeProbe finds a lost API server, which a silent watch does not tell, and an etcd with another

@@ -43,16 +43,19 @@ type cluster struct {
 	turns    int
 }
 
+// startCluster is newCluster, newKubeCluster, or the same on a real API server.
+type startCluster func(t *testing.T, nodes ...string) *cluster
+
 // onBoth runs a test in etcd, and in the Kubernetes datastore.
-func onBoth(t *testing.T, test func(t *testing.T, start func(nodes ...string) *cluster)) {
+func onBoth(t *testing.T, test func(*testing.T, startCluster)) {
 	t.Parallel()
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
-		test(t, func(nodes ...string) *cluster { return newCluster(t, nodes...) })
+		test(t, newCluster)
 	})
 	t.Run("Kubernetes", func(t *testing.T) {
 		t.Parallel()
-		test(t, func(nodes ...string) *cluster { return newKubeCluster(t, nodes...) })
+		test(t, newKubeCluster)
 	})
 }
 
@@ -244,7 +247,8 @@ func (c *cluster) change(do func()) {
 func (c *cluster) start(name string, change ...func(*Controller)) (it *Controller, stop func()) {
 	c.t.Helper()
 	if c.kube != nil {
-		return runController(c.t, ControllerConfig{Datastore: c.kube.config()}, name, change...)
+		return runController(c.t, ControllerConfig{Datastore: c.kube.controllerConfig()}, name,
+			change...)
 	}
 	return startController(c.t, c.etcd, name, change...)
 }
@@ -453,8 +457,8 @@ var thereAndBack = []string{
 
 func TestThereAndBack(t *testing.T) { onBoth(t, thereAndBackAgain) }
 
-func thereAndBackAgain(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3", "n4", "n5")
+func thereAndBackAgain(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4", "n5")
 	before := c.resources()
 	c.start("a")
 	c.awaits("that it observes", func(s State) bool {
@@ -612,8 +616,8 @@ func killing(start func(name string, change ...func(*Controller)) (*Controller, 
 
 func TestKilledAroundEachStep(t *testing.T) { onBoth(t, killedAroundEachStep) }
 
-func killedAroundEachStep(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3", "n4", "n5")
+func killedAroundEachStep(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4", "n5")
 	begun := c.mark()
 	c.aim(to(reflector.Reflectors))
 	kills := killing(c.start, "reflectors")
@@ -629,7 +633,7 @@ func killedAroundEachStep(t *testing.T, start func(...string) *cluster) {
 // between reading and writing, too.
 func TestAStepIsNotTaken(t *testing.T) { onBoth(t, aStepIsNotTaken) }
 
-func aStepIsNotTaken(t *testing.T, start func(...string) *cluster) {
+func aStepIsNotTaken(t *testing.T, start startCluster) {
 	for what, interfere := range map[string]func(c *cluster){
 		"leads no more": func(c *cluster) { c.takeLead() },
 		"another goal":  func(c *cluster) { c.aim(func(g *reflector.Goal) { g.Paused = true }) },
@@ -660,8 +664,7 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			c := start("n1", "n2")
-			c.t = t
+			c := start(t, "n1", "n2")
 			begun := c.mark()
 			var once, done sync.Once
 			var left, after map[string]string
@@ -707,8 +710,8 @@ spec: {nodeSelector: all(), peerSelector: has(theirs)}
 // Where others write all the time, so that no step is taken, the controller says so.
 func TestAStepIsNeverTaken(t *testing.T) { onBoth(t, aStepIsNeverTaken) }
 
-func aStepIsNeverTaken(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2")
+func aStepIsNeverTaken(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2")
 	var quiet atomic.Bool
 	times := 0
 	c.start("a", aroundSteps(stepTap{before: func() error {
@@ -733,8 +736,8 @@ spec: {nodeSelector: all(), peerSelector: has(theirs), peerIP: "", keepOriginalN
 
 func TestOfTwoControllersOneLeads(t *testing.T) { onBoth(t, ofTwoControllersOneLeads) }
 
-func ofTwoControllersOneLeads(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3", "n4")
+func ofTwoControllersOneLeads(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4")
 	begun := c.mark()
 	a, stopA := c.start("a")
 	await(t, "a to lead", func() bool { return a.Status().Leads })
@@ -797,8 +800,8 @@ func TestAnAnswerFromBeforeTheStatusDoesNotCount(t *testing.T) {
 	onBoth(t, anAnswerFromBeforeTheStatusDoesNotCount)
 }
 
-func anAnswerFromBeforeTheStatusDoesNotCount(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3")
+func anAnswerFromBeforeTheStatusDoesNotCount(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3")
 	c.change(func() { c.restless = "n3" })
 	c.start("a")
 	c.aim(to(reflector.Reflectors))
@@ -816,8 +819,8 @@ func anAnswerFromBeforeTheStatusDoesNotCount(t *testing.T, start func(...string)
 // An answer that is not to the last writes of a question opens no gate.
 func TestAnswersFromBeforeTheQuestion(t *testing.T) { onBoth(t, answersFromBeforeTheQuestion) }
 
-func answersFromBeforeTheQuestion(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3")
+func answersFromBeforeTheQuestion(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3")
 	c.change(func() { c.late = true })
 	c.start("a")
 	c.aim(to(reflector.Reflectors))
@@ -835,8 +838,8 @@ func answersFromBeforeTheQuestion(t *testing.T, start func(...string) *cluster) 
 // A gate that stays shut has the steps undone, without a person.
 func TestUndo(t *testing.T) { onBoth(t, undo) }
 
-func undo(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3", "n4")
+func undo(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4")
 	before := c.resources()
 	c.change(func() {
 		c.knows = func(node string, q reflector.Question) reflector.Change {
@@ -871,8 +874,8 @@ func undo(t *testing.T, start func(...string) *cluster) {
 // either, and not accepted unseen.
 func TestAnAgentWithoutAStatusIsNoBIRD(t *testing.T) { onBoth(t, anAgentWithoutAStatusIsNoBIRD) }
 
-func anAgentWithoutAStatusIsNoBIRD(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2", "n3", "n4")
+func anAgentWithoutAStatusIsNoBIRD(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4")
 	_, stop := c.start("a")
 	c.aim(func(g *reflector.Goal) {
 		g.Mode, g.Paused, g.AcceptUnseen = reflector.Reflectors, true, true
@@ -895,8 +898,8 @@ func anAgentWithoutAStatusIsNoBIRD(t *testing.T, start func(...string) *cluster)
 // A goal of a later version is not followed by half.
 func TestAGoalThatCannotBeRead(t *testing.T) { onBoth(t, aGoalThatCannotBeRead) }
 
-func aGoalThatCannotBeRead(t *testing.T, start func(...string) *cluster) {
-	c := start("n1", "n2")
+func aGoalThatCannotBeRead(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2")
 	c.start("a")
 	before := c.resources()
 	c.putGoal(`{"mode":"reflectors","config":{},"onlyAtNight":true}`)

@@ -60,7 +60,11 @@ func (k *kubeCluster) answerBird(object []byte, nodes []string) {
 // controller that was killed.
 func TestBIRDInKubernetes(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1", "n2", "n3")
+	birdInKubernetes(t, newKubeCluster)
+}
+
+func birdInKubernetes(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3")
 	c.addNode("bird-1", "10.0.8.1/24")
 	left := reflector.BirdQuestion("of-before", "bird-1", "x", time.Now())
 	c.kube.PutObject(nodeStatuses, left)

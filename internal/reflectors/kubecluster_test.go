@@ -37,32 +37,74 @@ func kubeKind(plural string) string {
 	return plural + ".crd.projectcalico.org"
 }
 
-// kubeCluster is Calico's data in a stand-in for the API server.
+// apiObjects writes and reads as administrators do.
+type apiObjects interface {
+	Install(groupVersion string, plurals ...string)
+	PutObject(kind string, object []byte)
+	DeleteObject(kind, key string)
+	Object(kind, key string) json.RawMessage
+	Objects(kind string) []json.RawMessage
+}
+
+// kubeCluster is Calico's data in a stand-in for the API server, or in a real one behind it.
 type kubeCluster struct {
-	*kubetest.Server
-	t *testing.T
+	*kubetest.Server // that clients reach
+	t                *testing.T
+	objects          apiObjects
+	real             *kubetest.Real // nil: the stand-in is all there is
 
 	mu   sync.Mutex // guards what follows
 	told map[string]string
 	at   map[string]time.Time // when an agent renewed its Lease
 }
 
+func (k *kubeCluster) PutObject(kind string, object []byte) { k.objects.PutObject(kind, object) }
+
+func (k *kubeCluster) DeleteObject(kind, key string) { k.objects.DeleteObject(kind, key) }
+
+func (k *kubeCluster) Object(kind, key string) json.RawMessage {
+	return k.objects.Object(kind, key)
+}
+
+func (k *kubeCluster) Objects(kind string) []json.RawMessage { return k.objects.Objects(kind) }
+
 func newKubeCluster(t *testing.T, nodes ...string) *cluster {
 	t.Helper()
 	t.Attr("part", "Kubernetes API, a stand-in")
-	k := &kubeCluster{Server: kubetest.NewServer(t), t: t, told: map[string]string{},
-		at: map[string]time.Time{}}
-	k.Install(testGroup, "bgppeers", "bgpconfigurations", "clusterinformations",
-		"caliconodestatuses")
+	s := kubetest.NewServer(t)
+	return clusterOn(t, &kubeCluster{Server: s, objects: s}, nodes...)
+}
+
+func clusterOn(t *testing.T, k *kubeCluster, nodes ...string) *cluster {
+	t.Helper()
+	k.t, k.told, k.at = t, map[string]string{}, map[string]time.Time{}
+	k.objects.Install(testGroup, calicoPlurals...)
 	c := &cluster{t: t, kube: k, nodes: nodes, said: map[string]string{}, away: map[string]bool{}}
 	c.addNodes()
 	return c
 }
 
-func (k *kubeCluster) config() *KubernetesConfig {
+var calicoPlurals = []string{"bgppeers", "bgpconfigurations", "clusterinformations",
+	"caliconodestatuses"}
+
+// config is that of a person.
+func (k *kubeCluster) config() *KubernetesConfig { return k.configFor(kubetest.AdminToken) }
+
+// controllerConfig is that of a controller.
+func (k *kubeCluster) controllerConfig() *KubernetesConfig {
+	return k.configFor(kubetest.ControllerToken)
+}
+
+// agentConfig is that of an agent.
+func (k *kubeCluster) agentConfig() *KubernetesConfig { return k.configFor(kubetest.Token) }
+
+func (k *kubeCluster) configFor(token string) *KubernetesConfig {
 	k.t.Helper()
-	client, err := kubernetes.NewClientFor(kubernetes.ClientConfig{Server: k.URL(),
-		Token: kubetest.Token, Insecure: true})
+	if k.real == nil {
+		token = kubetest.Token
+	}
+	client, err := kubernetes.NewClientFor(kubernetes.ClientConfig{Server: k.URL(), Token: token,
+		Insecure: true})
 	must(k.t, err)
 	k.t.Cleanup(client.Close)
 	return &KubernetesConfig{Client: client, Namespace: testNamespace}

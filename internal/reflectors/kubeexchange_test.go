@@ -19,7 +19,7 @@ func (k *kubeCluster) publish(node string, log *slog.Logger,
 	answer func(context.Context, reflector.Question) (reflector.Answer, error)) (p *Publisher,
 	stop func()) {
 	k.t.Helper()
-	p, err := NewPublisher(PublisherConfig{Datastore: k.config(), Node: node, NodeRef: node,
+	p, err := NewPublisher(PublisherConfig{Datastore: k.agentConfig(), Node: node, NodeRef: node,
 		Answer: answer, Log: log})
 	must(k.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,11 +49,17 @@ func (c *cluster) silence() {
 // ends is not there any more at once.
 func TestAgentsTalkThroughLeases(t *testing.T) {
 	t.Parallel()
+	agentsTalkThroughLeases(t, newKubeCluster)
+}
+
+func agentsTalkThroughLeases(t *testing.T, start startCluster) {
 	nodes := []string{"n1", "n2", "n3"}
-	c := newKubeCluster(t, nodes...)
+	c := start(t, nodes...)
 	c.silence()
 	c.kube.PutObject("nodes", []byte(`{"metadata":{"name":"n3","uid":"u-3","annotations":
 	 {"projectcalico.org/IPv4Address":"10.0.7.3/24"}}}`))
+	var n3 struct{ Metadata struct{ UID string } } // an API server gives its own
+	must(t, json.Unmarshal(c.kube.Object("nodes", "n3"), &n3))
 	digest := func(node string) string { return reflector.Digest(node, c.kube.snapshot(node)) }
 	var stops []func()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +100,8 @@ func TestAgentsTalkThroughLeases(t *testing.T) {
 		lease()
 		return len(l.Metadata.Annotations) == 1
 	})
-	if o := l.Metadata.OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].UID != "u-3" {
+	if o := l.Metadata.OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].UID == "" ||
+		o[0].UID != n3.Metadata.UID {
 		t.Errorf("it does not go with its Node: %+v", o)
 	}
 	stops[2]()
@@ -108,7 +115,11 @@ func TestAgentsTalkThroughLeases(t *testing.T) {
 // again.
 func TestALeaseIsWrittenAgain(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1")
+	aLeaseIsWrittenAgain(t, newKubeCluster)
+}
+
+func aLeaseIsWrittenAgain(t *testing.T, start startCluster) {
+	c := start(t, "n1")
 	c.silence()
 	p, _ := c.kube.publish("n1", testlog.New(t), nil)
 	p.exchange.(*kubeExchange).ttl = 3 * time.Second

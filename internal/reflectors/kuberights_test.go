@@ -15,8 +15,51 @@ import (
 	"vpp-route-agent/internal/testlog"
 )
 
-// rightsOf are those of a Role or ClusterRole in a manifest, where Calico's group is v1: "list
-// nodes", "get configmaps/name".
+// rule is one of a Role or ClusterRole.
+type rule struct {
+	APIGroups     []string `json:"apiGroups"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	Verbs         []string `json:"verbs"`
+}
+
+// apart are the same as rules of one group, resource, verb and name each.
+func (r rule) apart() (all []rule) {
+	for _, group := range r.APIGroups {
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				one := rule{APIGroups: []string{group}, Resources: []string{resource},
+					Verbs: []string{verb}}
+				if r.ResourceNames == nil {
+					all = append(all, one)
+				}
+				for _, name := range r.ResourceNames {
+					one.ResourceNames = []string{name}
+					all = append(all, one)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// rights are what a rule allows, where Calico's group is v1: "list nodes", "get configmaps/name".
+func (r rule) rights() (all []string) {
+	for _, one := range r.apart() {
+		group := one.APIGroups[0]
+		if group == "projectcalico.org" {
+			continue
+		}
+		right := strings.TrimSuffix(one.Verbs[0]+" "+one.Resources[0]+"."+group, ".")
+		if one.ResourceNames != nil {
+			right += "/" + one.ResourceNames[0]
+		}
+		all = append(all, right)
+	}
+	return all
+}
+
+// rightsOf are those of a Role or ClusterRole in a manifest.
 func rightsOf(t *testing.T, file, kind, name string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/" + file)
@@ -25,29 +68,14 @@ func rightsOf(t *testing.T, file, kind, name string) (all []string) {
 		var r struct {
 			Kind     string
 			Metadata struct{ Name string }
-			Rules    []struct{ APIGroups, Resources, ResourceNames, Verbs []string }
+			Rules    []rule
 		}
 		must(t, yaml.Unmarshal([]byte(doc), &r))
 		if r.Kind != kind || r.Metadata.Name != name {
 			continue
 		}
 		for _, rule := range r.Rules {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					for _, verb := range rule.Verbs {
-						right := strings.TrimSuffix(verb+" "+resource+"."+group, ".")
-						switch {
-						case group == "projectcalico.org":
-						case rule.ResourceNames == nil:
-							all = append(all, right)
-						default:
-							for _, name := range rule.ResourceNames {
-								all = append(all, right+"/"+name)
-							}
-						}
-					}
-				}
-			}
+			all = append(all, rule.rights()...)
 		}
 	}
 	if all == nil {
@@ -129,4 +157,37 @@ func TestLeastRightsOfAnAgentInKubernetes(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	c.kube.areUsed(status1)
+}
+
+// Any one right that is missing is named, when it is needed.
+func withoutOneRight(t *testing.T, start startCluster) {
+	for _, right := range controllerKubeRights(t) {
+		t.Run(right, func(t *testing.T) {
+			c := start(t, "n1", "n2", "n3", "n4", "n5")
+			c.addNode("bird-1", "10.0.8.1/24")
+			defer c.kube.answerBirds("bird-1")()
+			grant(t, c.kube.real, right)
+			it, stop := c.start("a")
+			defer stop() // without rights nothing can be done any more
+			wanted, _, _ := strings.Cut(right, "/")
+			named := func() bool {
+				p := it.Status().Problem
+				return strings.Contains(p, wanted) && strings.Contains(p, "403 Forbidden")
+			}
+			for _, mode := range []reflector.Mode{reflector.Reflectors, reflector.Mesh} {
+				c.aim(func(g *reflector.Goal) {
+					g.Mode, g.AcceptLoss = mode, true
+					g.Config.Topology, g.Config.Min = reflector.Quorum, 4 // groups are patched
+				})
+				await(t, "the right to be named", func() bool {
+					s := it.Status()
+					return named() || mode == reflector.Reflectors && s.Leads &&
+						strings.HasPrefix(s.State.Done, "reflectors n1, n2, n3, n4")
+				})
+				if named() {
+					return
+				}
+			}
+		})
+	}
 }

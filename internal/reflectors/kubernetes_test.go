@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp/reflector"
-	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/kubernetes"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 	"vpp-route-agent/internal/testlog"
@@ -23,32 +22,6 @@ type apiServer interface {
 	Kubeconfig() string
 	Put(name string, change ...kubetest.NodeChange)
 	Delete(name string)
-}
-
-// TestAPIServer runs the tests here on build/kube-apiserver.
-func TestAPIServer(t *testing.T) {
-	t.Parallel()
-	program := kubetest.FindReal()
-	if program == "" {
-		t.Skip("there is no build/kube-apiserver: make kube-apiserver builds it")
-	}
-	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{})
-	must(t, err)
-	t.Cleanup(e.Close)
-	s := kubetest.NewReal(t, program, e.Endpoint())
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, apiServer)
-	}{
-		{"Kubernetes moves a role", kubernetesMovesARole},
-		{"Kubernetes without Nodes", kubernetesWithoutNodes},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s.Reset("nodes")
-			s.Allow([]string{"list nodes", "watch nodes"})
-			c.test(t, s)
-		})
-	}
 }
 
 // refuse has a stand-in answer 503, and an API server 403, or not any more.

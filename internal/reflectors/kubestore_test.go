@@ -42,16 +42,24 @@ func apart(s *calico.Snapshot) string {
 	return ""
 }
 
-// Controllers are killed at every third of their writes, also in the middle of a step that writes
+// Controllers are killed at every few of their writes, also in the middle of a step that writes
 // several objects: the next one does the rest. In between, every node has its routes to every
 // other. The end is as if nobody had been killed.
 func TestKilledInTheMiddleOfSteps(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1", "n2", "n3", "n4", "n5", "n6", "n7")
+	killedInTheMiddleOfSteps(t, newKubeCluster)
+}
+
+func killedInTheMiddleOfSteps(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4", "n5", "n6", "n7")
+	every := int64(3)
+	if c.kube.real != nil { // where each one takes longer
+		every = 10
+	}
 	before := c.resources()
 	killed := make(chan struct{}, 1)
 	var kills, killsInSteps atomic.Int64
-	var attempts int
+	var attempts int64
 	var mu sync.Mutex
 	kill := func(verb, kind, name string) int {
 		if kind == leaseKind || name == questionName {
@@ -62,7 +70,7 @@ func TestKilledInTheMiddleOfSteps(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if attempts++; attempts%3 != 0 {
+		if attempts++; attempts%every != 0 {
 			return 0
 		}
 		kills.Add(1)
@@ -110,7 +118,7 @@ func TestKilledInTheMiddleOfSteps(t *testing.T) {
 	if !maps.Equal(after, before) {
 		t.Errorf("there and back resources are\n%v\nand were\n%v", after, before)
 	}
-	if k, in := kills.Load(), killsInSteps.Load(); k < 15 || in < 6 {
+	if k, in := kills.Load(), killsInSteps.Load(); k < 45/every || in < 18/every {
 		t.Errorf("%d kills, %d in the middle of a step", k, in)
 	}
 }
@@ -119,7 +127,11 @@ func TestKilledInTheMiddleOfSteps(t *testing.T) {
 // step and has gone back. It changes nothing any more.
 func TestAWriteComesLate(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1", "n2", "n3", "n4")
+	aWriteComesLate(t, newKubeCluster)
+}
+
+func aWriteComesLate(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3", "n4")
 	_, stop := c.start("a")
 	sent, goes := make(chan struct{}), make(chan struct{})
 	var late atomic.Bool
@@ -149,6 +161,10 @@ func TestAWriteComesLate(t *testing.T) {
 // read, or just before it reads that.
 func TestStandingStillInTheMiddleOfAStep(t *testing.T) {
 	t.Parallel()
+	standingStillInTheMiddleOfAStep(t, newKubeCluster)
+}
+
+func standingStillInTheMiddleOfAStep(t *testing.T, start startCluster) {
 	for where, stall := range map[string]func(c *cluster, stand func()){
 		"before it writes": func(c *cluster, stand func()) {
 			c.kube.OnWrite(func(_, kind, _ string) int {
@@ -168,13 +184,14 @@ func TestStandingStillInTheMiddleOfAStep(t *testing.T) {
 	} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			standStill(t, stall)
+			standStill(t, start, stall)
 		})
 	}
 }
 
-func standStill(t *testing.T, stall func(c *cluster, stand func())) {
-	c := newKubeCluster(t, "n1", "n2")
+func standStill(t *testing.T, start startCluster,
+	stall func(c *cluster, stand func())) {
+	c := start(t, "n1", "n2")
 	cordoned := func(r *reading, reason string) []reflector.Write {
 		i := slices.IndexFunc(r.objects, func(o reflector.Object) bool {
 			return o.Key.Name == "n1"
@@ -227,6 +244,10 @@ func standStill(t *testing.T, stall func(c *cluster, stand func())) {
 // again, and what the other one wants stays.
 func TestTwoWritersOfOneObject(t *testing.T) {
 	t.Parallel()
+	twoWritersOfOneObject(t, newKubeCluster)
+}
+
+func twoWritersOfOneObject(t *testing.T, start startCluster) {
 	for what, tc := range map[string]struct {
 		annotations string
 		reflectors  string
@@ -238,7 +259,7 @@ func TestTwoWritersOfOneObject(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			c := newKubeCluster(t, "n1", "n2")
+			c := start(t, "n1", "n2")
 			var once sync.Once
 			c.kube.OnWrite(func(verb, kind, name string) int {
 				if kind == "nodes" && name == "n1" {
@@ -266,7 +287,11 @@ func TestTwoWritersOfOneObject(t *testing.T) {
 // Two people steer at once: one of them reads anew.
 func TestTwoPeopleSteer(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1", "n2")
+	twoPeopleSteer(t, newKubeCluster)
+}
+
+func twoPeopleSteer(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2")
 	var once sync.Once
 	rounds := 0
 	err := NewKubernetesDesk(*c.kube.config(), "v1").Change(t.Context(),
@@ -347,7 +372,11 @@ func TestNoRightToWrite(t *testing.T) {
 // by the controller, where the first one ended in the middle.
 func TestAdoptInTheMiddle(t *testing.T) {
 	t.Parallel()
-	c := newKubeCluster(t, "n1", "n2", "n3")
+	adoptInTheMiddle(t, newKubeCluster)
+}
+
+func adoptInTheMiddle(t *testing.T, start startCluster) {
+	c := start(t, "n1", "n2", "n3")
 	c.apply(`
 kind: BGPPeer
 apiVersion: projectcalico.org/v3

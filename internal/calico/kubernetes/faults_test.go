@@ -151,6 +151,18 @@ func TestARestoredEtcdIsTakenAsItIs(t *testing.T) {
 	r.until(t, "a change after that", hasNode("edge-12"))
 }
 
+// So it is where only another kind has changed since the backup than the one that is asked for.
+func TestARestoreIsNoticedByAnyKindOfCalicos(t *testing.T) {
+	s := newServer(t)
+	saved := s.Save()
+	r := run(t, s)
+	r.until(t, "the first", any1)
+	put(s, "bgppeers", "since", `{"peerIP":"192.0.2.9","asNumber":65000}`)
+	r.until(t, "the peer", hasPeer("since"))
+	s.Restore(saved)
+	r.until(t, "no such peer", func(x *calico.Snapshot) bool { return !hasPeer("since")(x) })
+}
+
 // After a restart a list that is older than what the last good snapshot had is not taken.
 func TestNoListIsOlderThanBeforeTheRestart(t *testing.T) {
 	for _, lies := range []bool{false, true} {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/http"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // faults are what is wrong with a server; zero: nothing.
@@ -29,16 +31,16 @@ type faults struct {
 	expireContinue bool
 }
 
-// status refuses a request, the n-th of its verb and kind; 0: it does not.
-func (f *faults) status(q request, n int) int {
+// refusal refuses a request, the n-th of its verb and kind; nil: it does not.
+func (f *faults) refusal(q request, n int) *apierrors.StatusError {
 	switch {
 	case f.refuse != 0 && n%f.each == 0:
-		return f.refuse
+		return q.refused(f.refuse)
 	case f.denied[q.right()], f.allowed != nil && q.kind != "" && !f.allowed[q.right()] &&
 		!f.allowed[q.right()+"/"+cmp.Or(q.name, q.fields["metadata.name"])]:
-		return http.StatusForbidden
+		return q.forbidden()
 	}
-	return 0
+	return nil
 }
 
 // listed is what a list shows.

@@ -25,11 +25,18 @@ import (
 	"time"
 )
 
-// Agent is the user that Token stands for: the ServiceAccount of the manifests.
-const Agent = "system:serviceaccount:vpp-route-agent:vpp-route-agent"
+// The ServiceAccounts of the manifests, as an API server calls them: the one that Token stands for,
+// and the one of ControllerToken.
+const (
+	Agent      = "system:serviceaccount:vpp-route-agent:vpp-route-agent"
+	Controller = Agent + "-reflector-controller"
+)
 
 const (
-	adminToken = "adm1n"
+	// AdminToken is that of an administrator, who may do all.
+	AdminToken = "adm1n"
+	// ControllerToken is Controller's.
+	ControllerToken = "c0ntroller"
 	// startTime is how long an API server may take to start, on a machine with much else to do.
 	startTime = 3 * time.Minute
 )
@@ -94,7 +101,8 @@ func (r *Real) prepare() error {
 	if err != nil {
 		return err
 	}
-	tokens := fmt.Sprintf("%s,admin,1,\"system:masters\"\n%s,%s,2\n", adminToken, Token, Agent)
+	tokens := fmt.Sprintf("%s,admin,1,\"system:masters\"\n%s,%s,2\n%s,%s,3\n", AdminToken, Token,
+		Agent, ControllerToken, Controller)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -250,7 +258,7 @@ func (r *Real) do(method, path string, body any) (answer map[string]any, err err
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Authorization", "Bearer "+AdminToken)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.admin.Do(req)
 	if err != nil {
@@ -392,7 +400,10 @@ func kindOf(plural string) string {
 		"bgpconfigurations": "BGPConfiguration", "bgpfilters": "BGPFilter",
 		"felixconfigurations": "FelixConfiguration", "clusterinformations": "ClusterInformation",
 		"blockaffinities": "BlockAffinity", "ipamblocks": "IPAMBlock",
+		"caliconodestatuses": "CalicoNodeStatus",
+		"configmaps":         "ConfigMap", "leases": "Lease",
 		"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",
+		"roles": "Role", "rolebindings": "RoleBinding",
 	}[plural]
 }
 
@@ -431,12 +442,24 @@ func (r *Real) PutObject(kind string, object []byte) {
 	r.must(r.put(kind, headOf(object), o))
 }
 
+// put begins anew while others write the object, too.
 func (r *Real) put(kind string, h head, o map[string]any) error {
+	for {
+		err := r.putOnce(kind, h, o)
+		if !isStatus(err, http.StatusConflict) {
+			return err
+		}
+	}
+}
+
+func (r *Real) putOnce(kind string, h head, o map[string]any) error {
 	_, apiVersion := place(kind)
 	plural, _, _ := strings.Cut(kind, ".")
 	o["apiVersion"], o["kind"] = apiVersion, kindOf(plural)
 	meta, _ := o["metadata"].(map[string]any)
-	delete(meta, "uid") // the API server gives its own
+	for _, its := range []string{"uid", "resourceVersion"} { // the API server gives its own
+		delete(meta, its)
+	}
 	path := pathOf(kind, h.Metadata.Namespace, h.Metadata.Name)
 	now, err := r.do(http.MethodGet, path, nil)
 	if err := ignore(err, http.StatusNotFound); err != nil {
@@ -490,13 +513,47 @@ func versionOf(o map[string]any) any {
 	return meta["resourceVersion"]
 }
 
+// Object returns one, by "namespace/name" or name; nil: there is none.
+func (r *Real) Object(kind, key string) json.RawMessage {
+	r.t.Helper()
+	namespace, name := splitKey(key)
+	o, err := r.do(http.MethodGet, pathOf(kind, namespace, name), nil)
+	r.must(ignore(err, http.StatusNotFound))
+	if err != nil {
+		return nil
+	}
+	text, err := json.Marshal(o)
+	r.must(err)
+	return text
+}
+
+// Objects are all of a kind, sorted by name.
+func (r *Real) Objects(kind string) (all []json.RawMessage) {
+	r.t.Helper()
+	path, _ := place(kind)
+	list, err := r.do(http.MethodGet, path, nil)
+	r.must(ignore(err, http.StatusNotFound))
+	items, _ := list["items"].([]any)
+	for _, o := range items {
+		text, err := json.Marshal(o)
+		r.must(err)
+		all = append(all, text)
+	}
+	return all
+}
+
+func splitKey(key string) (namespace, name string) {
+	namespace, name, ok := strings.Cut(key, "/")
+	if !ok {
+		return "", key
+	}
+	return namespace, name
+}
+
 // DeleteObject removes an object, by "namespace/name" or name.
 func (r *Real) DeleteObject(kind, key string) {
 	r.t.Helper()
-	namespace, name, ok := strings.Cut(key, "/")
-	if !ok {
-		namespace, name = "", key
-	}
+	namespace, name := splitKey(key)
 	r.must(ignore(r.delete(kind, namespace, name), http.StatusNotFound))
 }
 
@@ -551,7 +608,7 @@ func (r *Real) grant(rights []string) {
 	}
 	r.must(eventually("the rights are known", func() (bool, error) {
 		for _, right := range r.rights {
-			is, err := r.allows(right)
+			is, err := r.allows(Agent, "", right)
 			if err != nil || is != allowed[right] {
 				return false, err
 			}
@@ -560,19 +617,32 @@ func (r *Real) grant(rights []string) {
 	}))
 }
 
-// allows asks whether the Agent has a right.
-func (r *Real) allows(right string) (bool, error) {
+// AwaitRight waits until a user has a right in a namespace, or has it no more:
+// "get leases.coordination.k8s.io", "get configmaps/name".
+func (r *Real) AwaitRight(user, namespace, right string, has bool) {
+	r.t.Helper()
+	r.must(eventually(fmt.Sprintf("%s: %s is %t", user, right, has), func() (bool, error) {
+		is, err := r.allows(user, namespace, right)
+		return is == has, err
+	}))
+}
+
+// allows asks whether a user has a right.
+func (r *Real) allows(user, namespace, right string) (bool, error) {
 	verb, kind, _ := strings.Cut(right, " ")
+	kind, name, _ := strings.Cut(kind, "/")
 	plural, group, _ := strings.Cut(kind, ".")
 	answer, err := r.do(http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 		map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-			"spec": map[string]any{"user": Agent, "resourceAttributes": map[string]any{
-				"verb": verb, "resource": plural, "group": group}}})
+			"spec": map[string]any{"user": user, "resourceAttributes": map[string]any{
+				"verb": verb, "resource": plural, "group": group, "name": name,
+				"namespace": namespace}}})
 	status, _ := answer["status"].(map[string]any)
 	return status["allowed"] == true, err
 }
 
-// Reset removes all objects of kinds that a test may have left, and installs nothing.
+// Reset removes all objects of kinds that a test may have left, and installs nothing. "ns/pods" are
+// those of a namespace.
 func (r *Real) Reset(kinds ...string) {
 	r.t.Helper()
 	for _, kind := range kinds {
@@ -586,8 +656,8 @@ func (r *Real) Reset(kinds ...string) {
 			}
 			continue
 		}
-		path, _ := place(kind)
-		_, err := r.do(http.MethodDelete, path, nil)
+		namespace, kind := splitKey(kind)
+		_, err := r.do(http.MethodDelete, pathOf(kind, namespace, ""), nil)
 		r.must(ignore(err, http.StatusNotFound))
 	}
 }

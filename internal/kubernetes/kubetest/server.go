@@ -5,12 +5,17 @@ package kubetest
 
 import (
 	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -51,6 +57,10 @@ type Server struct {
 	asked   map[string]int // requests, by verb and kind
 	patches []string       // bodies
 	wrote   []string       // by verb, kind and name
+	renewed bool           // next is the certificate
+
+	next   *tls.Certificate
+	behind http.Handler // does what is asked; nil: this server does
 }
 
 // state is all there is.
@@ -91,9 +101,43 @@ func StartOn(l net.Listener) *Server {
 		s.http.Listener = l
 	}
 	s.http.EnableHTTP2 = true
-	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.next = newCertificate()
+	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: s.certificate}
 	s.http.StartTLS()
 	return s
+}
+
+// newCertificate is one of its own authority, for the name that is in kubeconfigs.
+func newCertificate() *tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic("kubetest: " + err.Error()) // there is no randomness
+	}
+	self := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{serverName},
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
+	if err != nil {
+		panic("kubetest: " + err.Error()) // the template is ours
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// certificate is the present one; nil: the one that httptest has.
+func (s *Server) certificate(*tls.ClientHelloInfo) (c *tls.Certificate, err error) {
+	s.locked(func() {
+		if s.renewed {
+			c = s.next
+		}
+	})
+	return c, nil
+}
+
+// RenewCertificate has the server show another certificate, which clients have trusted before, and
+// ends all connections.
+func (s *Server) RenewCertificate() {
+	s.locked(func() { s.renewed = true })
+	s.EndWatches()
+	s.http.CloseClientConnections()
 }
 
 // Close ends the server.
@@ -131,8 +175,11 @@ func (s *Server) KubeconfigFor(credentials string) string {
 // WriteKubeconfig writes such a file into dir, for clients that reach the server at url.
 func (s *Server) WriteKubeconfig(dir, url, credentials string) (string, error) {
 	// the name is one of the certificate's, whatever the address is
-	return writeKubeconfig(dir, url, "example.com", credentials, s.CA())
+	return writeKubeconfig(dir, url, serverName, credentials, s.CA())
 }
+
+// serverName is in the certificate of httptest, too.
+const serverName = "example.com"
 
 // writeKubeconfig is for a server whose certificate has a name, and that authority.
 func writeKubeconfig(dir, url, name, credentials string, ca []byte) (string, error) {
@@ -150,9 +197,13 @@ users: [{name: test, user: {%s}}]
 		os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
 }
 
-// CA is the authority of the server's certificate, in PEM form.
+// CA are the authorities of the server's certificate, and of the next one, in PEM form.
 func (s *Server) CA() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
+	var all []byte
+	for _, der := range [][]byte{s.http.Certificate().Raw, s.next.Certificate[0]} {
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return all
 }
 
 func (s *Server) locked(do func()) {
@@ -369,26 +420,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, ok := read(r)
 	s.mu.Lock()
 	s.asked[q.verb+" "+q.kind]++
-	status := s.faults.status(q, s.asked[q.verb+" "+q.kind])
+	refusal := s.faults.refusal(q, s.asked[q.verb+" "+q.kind])
 	retry := s.faults.retryAfter
 	hasCertificate := len(r.TLS.PeerCertificates) > 0
-	if r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {
-		status = http.StatusUnauthorized
+	if s.behind == nil && r.Header.Get("Authorization") != "Bearer "+s.token && !hasCertificate {
+		refusal = apierrors.NewUnauthorized("Unauthorized")
 	}
 	known := s.knows(q)
 	s.mu.Unlock()
 	switch {
-	case status != 0:
+	case refusal != nil:
 		if retry != 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(retry/time.Second)))
 		}
-		fail(w, status, fmt.Sprintf("%s %s is refused", q.verb, q.kind))
+		fail(w, refusal)
+	case s.behind != nil:
+		s.pass(w, r, q)
 	case r.URL.Path == "/apis":
 		s.serveGroups(w)
 	case !ok:
-		fail(w, http.StatusForbidden, "forbidden")
-	case !known:
-		fail(w, http.StatusNotFound, "the server could not find the requested resource")
+		fail(w, failure(http.StatusForbidden, "forbidden"))
+	case !known: // it says so in no Status
+		http.NotFound(w, r)
 	case q.verb == "watch":
 		s.watch(w, r, q)
 	case q.verb == "list":
@@ -401,16 +454,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) get(w http.ResponseWriter, q request) {
-	var reading Reading
-	s.locked(func() { reading = s.faults.reading })
-	if reading != nil {
-		reading(q.kind, q.name)
-	}
+	s.reads(q)
 	key := strings.Trim(q.namespace+"/"+q.name, "/")
 	if o := s.Object(q.kind, key); o != nil {
 		answer(w, o)
 	} else {
-		fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, q.name))
+		fail(w, apierrors.NewNotFound(q.resource(), q.name))
+	}
+}
+
+func (s *Server) reads(q request) {
+	var reading Reading
+	s.locked(func() { reading = s.faults.reading })
+	if reading != nil {
+		reading(q.kind, q.name)
 	}
 }
 
@@ -430,37 +487,6 @@ func (s *Server) serveGroups(w http.ResponseWriter) {
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v)
-}
-
-func fail(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(failure(status, message))
-}
-
-func failure(status int, message string) metav1.Status {
-	reasons := map[int]metav1.StatusReason{
-		http.StatusUnauthorized: metav1.StatusReasonUnauthorized,
-		http.StatusForbidden:    metav1.StatusReasonForbidden,
-		http.StatusNotFound:     metav1.StatusReasonNotFound,
-		http.StatusConflict:     metav1.StatusReasonConflict,
-		http.StatusGone:         metav1.StatusReasonExpired,
-	}
-	return metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure",
-		Message: message, Reason: reasons[status], Code: int32(status),
-	}
-}
-
-// tooLarge is what the API server says about a version that it has not seen.
-func tooLarge(version int) metav1.Status {
-	status := failure(http.StatusGatewayTimeout,
-		fmt.Sprintf("Too large resource version: %d", version))
-	status.Reason = metav1.StatusReasonTimeout
-	status.Details = &metav1.StatusDetails{RetryAfterSeconds: 1, Causes: []metav1.StatusCause{{
-		Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
-	}}}
-	return status
 }
 
 // singular is the Kind of a request's objects, where a client checks it.
@@ -490,7 +516,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q request) {
 		all := s.faults.listed(s.state, v.Get("resourceVersion") == "" && v.Get("continue") == "")
 		atLeast, _ := strconv.Atoi(v.Get("resourceVersion"))
 		if atLeast > all.version && !s.faults.lies {
-			large = atLeast
+			large, version = atLeast, all.version
 			return
 		}
 		if from == "" {
@@ -517,10 +543,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q request) {
 	}
 	switch {
 	case large != 0:
-		w.WriteHeader(http.StatusGatewayTimeout)
-		answer(w, tooLarge(large))
+		fail(w, tooLarge(large, version))
 	case expired:
-		fail(w, http.StatusGone, "The provided continue parameter is too old")
+		fail(w, tooLate(fmt.Sprintf("%d %s", s.Version(), from)))
 	default:
 		if items == nil {
 			items = []json.RawMessage{}

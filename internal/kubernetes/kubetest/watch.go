@@ -2,7 +2,6 @@ package kubetest
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -51,12 +51,16 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 	initial, ended := v.Get("sendInitialEvents") == "true", s.ended
 	from, _ := strconv.Atoi(v.Get("resourceVersion"))
 	wantsMarks := v.Get("allowWatchBookmarks") == "true"
-	refused := 0
+	var refusal *apierrors.StatusError
 	switch {
+	case initial && v.Get("resourceVersionMatch") != "NotOlderThan":
+		refusal = wrongOptions("resourceVersionMatch",
+			"sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
 	case initial && s.faults.stalls:
 		from = math.MaxInt
 	case initial && !s.faults.streams:
-		refused = http.StatusUnprocessableEntity
+		refusal = wrongOptions("sendInitialEvents", "sendInitialEvents is forbidden for watch "+
+			"unless the WatchList feature gate is enabled")
 	case initial:
 		s.lists[q.kind]++
 		from = s.state.version
@@ -68,11 +72,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 		first = append(first, bookmark(q, from,
 			map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 	}
-	gone := !initial && from < s.oldest
+	gone, oldest := !initial && from < s.oldest, s.oldest
 	life := s.faults.life
 	s.mu.Unlock()
-	if refused != 0 {
-		fail(w, refused, "sendInitialEvents is forbidden")
+	if refusal != nil {
+		fail(w, refusal)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -82,8 +86,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 		send(e)
 	}
 	if gone { // a watch says so in its stream
-		send(sent{"ERROR", failure(http.StatusGone,
-			fmt.Sprintf("too old resource version: %d", from))})
+		why := tooOld(from, oldest).ErrStatus
+		why.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		send(sent{"ERROR", why})
 		return
 	}
 	var over <-chan time.Time

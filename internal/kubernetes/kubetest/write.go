@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Writing is called with each write before it is done, which may be refused with a status; 0: it is
@@ -28,20 +31,26 @@ func (s *Server) OnGet(f Reading) { s.locked(func() { s.faults.reading = f }) }
 func (s *Server) write(w http.ResponseWriter, r *http.Request, q request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
+		return // the client has gone
 	}
 	name := q.name
 	if q.verb == "create" {
 		name = headOf(body).Metadata.Name
 	}
-	var writing Writing
-	s.locked(func() { writing = s.faults.writing })
-	if writing != nil {
-		if status := writing(q.verb, q.kind, name); status != 0 {
-			fail(w, status, fmt.Sprintf("%s %s is refused", q.verb, q.kind))
-			return
-		}
+	refusal := q.unreadable(body)
+	switch {
+	case refusal != nil:
+	case q.verb == "create":
+		refusal = q.misnamed(name)
+	case q.verb == "patch" && r.Header.Get("Content-Type") != "application/merge-patch+json":
+		refusal = noMergePatch()
+	}
+	if refusal != nil {
+		fail(w, refusal)
+		return
+	}
+	if s.refusesWrite(w, q, name) {
+		return
 	}
 	key := strings.Trim(q.namespace+"/"+name, "/")
 	s.mu.Lock()
@@ -54,32 +63,50 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, q request) {
 	_ = json.Unmarshal(body, &asked)
 	version := cmp.Or(asked.Metadata.ResourceVersion, asked.Preconditions.ResourceVersion)
 	var now json.RawMessage
+	status := http.StatusOK
 	switch {
 	case q.verb == "create" && was != nil:
-		fail(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", q.kind, name))
-		return
+		refusal = apierrors.NewAlreadyExists(q.resource(), name)
 	case q.verb == "create":
-		now = body
+		now, status = body, http.StatusCreated
 	case was == nil:
-		fail(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", q.kind, name))
-		return
+		refusal = apierrors.NewNotFound(q.resource(), name)
+	case q.verb == "delete" && version != "" && version != versionOfObject(was):
+		refusal = q.otherVersion(version, versionOfObject(was))
 	case version != "" && version != versionOfObject(was):
-		fail(w, http.StatusConflict, "the object has been modified")
-		return
+		refusal = q.modified()
 	case q.verb == "patch":
-		if r.Header.Get("Content-Type") != "application/merge-patch+json" {
-			fail(w, http.StatusUnsupportedMediaType, "not a merge patch")
-			return
-		}
 		s.patches = append(s.patches, string(body))
 		now = merge(was, body)
 	}
+	if refusal != nil {
+		fail(w, refusal)
+		return
+	}
 	s.put(q.kind, key, now)
 	s.wrote = append(s.wrote, fmt.Sprintf("%s %s %s", q.verb, q.kind, name))
-	if now = s.state.objects[q.kind][key]; now == nil {
-		now = was
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if q.verb == "delete" {
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusSuccess,
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}})
+		return
 	}
-	answer(w, now)
+	_ = json.NewEncoder(w).Encode(s.state.objects[q.kind][key])
+}
+
+// refusesWrite asks who wants to know of a write.
+func (s *Server) refusesWrite(w http.ResponseWriter, q request, name string) bool {
+	var writing Writing
+	s.locked(func() { writing = s.faults.writing })
+	if writing == nil {
+		return false
+	}
+	status := writing(q.verb, q.kind, name)
+	if status != 0 {
+		fail(w, q.refused(status))
+	}
+	return status != 0
 }
 
 // Wrote are the writes of clients that were done, "patch nodes edge-7".
