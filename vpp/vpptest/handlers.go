@@ -48,6 +48,9 @@ var handlers = map[string]func(a answer, m api.Message){
 			VpeSystemTime: vpe_types.Timestamp(float64(time.Now().UnixNano()) / 1e9),
 		})
 	},
+	"cli_inband": func(a answer, m api.Message) {
+		a.send(&vlib.CliInbandReply{Reply: a.server.cli(m.(*vlib.CliInband).Cmd)})
+	},
 	"fib_source_dump": func(a answer, _ api.Message) { a.server.dumpSources(a) },
 	"fib_source_add": func(a answer, m api.Message) {
 		a.server.addSource(a, m.(*fib.FibSourceAdd).Src)
