@@ -28,7 +28,7 @@ var Views = []View{
 	{"fib-summary", []string{"show fib source", "show ip table", "show ip6 table",
 		summary4, summary6}},
 	{"tunnels", []string{"show ipip tunnel", "show vxlan tunnel", "show teib"}},
-	{"errors", []string{"show errors", "show node counters", "show logging"}},
+	{"errors", []string{"show errors", "show logging"}},
 }
 
 const (

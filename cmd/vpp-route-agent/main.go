@@ -65,7 +65,7 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
-		drainCommand(), logLevelCommand(), planCommand(), reflectorsCommand(),
+		drainCommand(), logLevelCommand(), planCommand(), supportCommand(), reflectorsCommand(),
 		reflectorControllerCommand(), versionCommand(), demoCommand(), labCommand(),
 		configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
@@ -74,20 +74,27 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	return root
 }
 
+// build is the JSON of version.
+type build struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	GoBGP    string `json:"gobgp"`
+	Outdated bool   `json:"gobgpOutdated,omitempty"`
+}
+
+func thisBuild() build {
+	return build{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(),
+		gobgp.Outdated()}
+}
+
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "version", Short: "Print the version of this binary",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Go       string `json:"go"`
-				OS       string `json:"os"`
-				Arch     string `json:"arch"`
-				GoBGP    string `json:"gobgp"`
-				Outdated bool   `json:"gobgpOutdated,omitempty"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(),
-				gobgp.Outdated()}
+			v := thisBuild()
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)
 			}

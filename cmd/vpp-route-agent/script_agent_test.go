@@ -30,19 +30,26 @@ type agentProcess struct {
 	exited chan error // size 1
 }
 
+var variable = regexp.MustCompile("^[A-Z_]+=")
+
 var agentCommand = verbs(map[string]command{
-	"start": agentStart,
-	"stop":  agentStop,
-	"kill":  agentKill,
-	"abort": agentAbort,
-	"hup":   agentHangUp,
-	"ended": agentEnded,
-	"log":   agentLog,
+	"start":  agentStart,
+	"stop":   agentStop,
+	"kill":   agentKill,
+	"abort":  agentAbort,
+	"freeze": agentFreeze,
+	"hup":    agentHangUp,
+	"ended":  agentEnded,
+	"log":    agentLog,
 })
 
-// agent start [FLAG…]: run the agent as node edge-5. The flags come after those that every script
-// needs.
+// agent start [NAME=VALUE…] [FLAG…]: run the agent as node edge-5, with these variables in its
+// environment. The flags come after those that every script needs.
 func agentStart(sc *script, flags []string) (string, error) {
+	variables := flags[:0:0]
+	for len(flags) > 0 && variable.MatchString(flags[0]) {
+		variables, flags = append(variables, flags[0]), flags[1:]
+	}
 	if sc.agent != nil {
 		return "", usage("the agent runs already")
 	}
@@ -72,7 +79,8 @@ func agentStart(sc *script, flags []string) (string, error) {
 	}
 	cmd := exec.Command(binary, append(args, flags...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
-	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0 "+raceOptions) // see races
+	cmd.Env = slices.Concat(sc.env.Vars, variables,
+		[]string{"GORACE=exitcode=0 " + raceOptions}) // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := sc.children.start(cmd); err != nil {
 		return "", err
@@ -105,6 +113,11 @@ func (sc *script) datastoreFlags() ([]string, error) {
 // agent hup: SIGHUP, which has it read its settings again.
 func agentHangUp(sc *script, _ []string) (string, error) {
 	return "", sc.agent.cmd.Process.Signal(syscall.SIGHUP)
+}
+
+// agent freeze: SIGSTOP. agent kill ends it.
+func agentFreeze(sc *script, _ []string) (string, error) {
+	return "", sc.agent.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
 // agent stop: SIGTERM. The agent must end by itself, with status 0.

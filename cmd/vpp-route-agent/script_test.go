@@ -201,6 +201,7 @@ var commands = map[string]command{
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
 	"calls": callsCommand, "reflectors": reflectorsOf, "kubernetes": kubernetesCommand,
 	"situation": situationCommand, "says": saysCommand, "raw": rawCommand,
+	"nowhere": nowhereCommand, "certificates": certificatesCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -53,13 +53,55 @@ func (c *Client) Status(ctx context.Context) (s agent.Status, err error) {
 	return s, c.Get(ctx, "/v1/status", nil, &s)
 }
 
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
-	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+// Copy reads path, whatever it answers with, into w.
+func (c *Client) Copy(ctx context.Context, path string, query url.Values, w io.Writer) error {
+	resp, err := c.do(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return c.explain(ctx, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return StatusError(resp.Status)
+	}
+	return nil
+}
+
+// StatusError is the status of an answer that Copy has copied, other than 200 OK.
+type StatusError string
+
+func (e StatusError) Error() string { return "the agent answers " + string(e) }
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
+	resp, err := c.do(ctx, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values) (*http.Response,
+	error) {
+	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	return resp, nil
+}
+
+func (c *Client) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no agent answers on %s; is `vpp-route-agent run` running, with the "+
@@ -72,13 +114,6 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the agent behind %s does not answer: %w", c.socket,
 			context.DeadlineExceeded)
-	case err != nil:
-		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return errors.New(strings.TrimSpace(string(text)))
-	}
-	return json.NewDecoder(resp.Body).Decode(out)
+	return err
 }
