@@ -35,18 +35,26 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, agent.ErrDrained) {
-		os.Exit(3)
+	if !errors.Is(err, agent.ErrDrained) && !errors.Is(err, errSilent) {
+		fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
 	}
-	if errors.Is(err, errSilent) {
-		os.Exit(1)
-	}
-	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
+	os.Exit(exitStatus(err))
+}
+
+// exitStatus is what the process ends with.
+func exitStatus(err error) int {
 	isUsage := errors.As(err, &usageError{}) && !errors.Is(err, errInterrupted)
-	if isUsage || errors.As(err, &diffError{}) {
-		os.Exit(2)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, agent.ErrDrained):
+		return 3
+	case errors.Is(err, errSilent):
+		return 1
+	case isUsage || errors.As(err, &diffError{}):
+		return 2
 	}
-	os.Exit(1)
+	return 1
 }
 
 func newCommand() *cobra.Command {
@@ -65,7 +73,8 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
-		drainCommand(), logLevelCommand(), planCommand(), supportCommand(), reflectorsCommand(),
+		drainCommand(), logLevelCommand(), planCommand(), diffCommand(),
+		supportCommand(), reflectorsCommand(),
 		reflectorControllerCommand(), versionCommand(), demoCommand(), labCommand(),
 		configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())

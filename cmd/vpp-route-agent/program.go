@@ -43,6 +43,7 @@ type program struct {
 	external *externalParts // nil: off
 	admin    net.Listener
 	health   net.Listener // nil: off
+	queries  net.Listener // nil: off
 	agent    *agent.Agent // made last
 }
 
@@ -123,6 +124,12 @@ func (p *program) addListeners() (err error) {
 		return err
 	}
 	p.hold(func() { p.admin.Close() })
+	if p.cfg.queryListen != "" {
+		if p.queries, err = p.cfg.listenQueries(); err != nil {
+			return err
+		}
+		p.hold(func() { p.queries.Close() })
+	}
 	if p.cfg.metricsListen == "" {
 		return nil
 	}
@@ -286,6 +293,11 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })
 	p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.admin, a.AdminHandler()) })
+	if p.queries != nil {
+		p.add(func(ctx context.Context) error {
+			return agent.Serve(ctx, p.queries, a.QueryHandler())
+		})
+	}
 	if p.health != nil {
 		p.add(func(ctx context.Context) error {
 			return agent.Serve(ctx, p.health, a.HealthHandler())

@@ -55,11 +55,6 @@ func agentStart(sc *script, flags []string) (string, error) {
 	}
 	sc.starts++
 	logPath := sc.path(fmt.Sprintf("agent-%d.log", sc.starts))
-	log, err := os.Create(logPath)
-	if err != nil {
-		return "", err
-	}
-	defer log.Close()
 	binary, err := exec.LookPath("vpp-route-agent") // testscript.Main put it there
 	if err != nil {
 		return "", err
@@ -77,17 +72,27 @@ func agentStart(sc *script, flags []string) (string, error) {
 	if !slices.Contains(flags, "--dataplane") {
 		args = append(args, "--vpp-socket", sc.path("vpp.sock"))
 	}
-	cmd := exec.Command(binary, append(args, flags...)...)
+	sc.agent, err = sc.fork(exec.Command(binary, append(args, flags...)...), variables, logPath)
+	return "", err
+}
+
+// fork starts an agent, which logs to a file and dies with the suite.
+func (sc *script) fork(cmd *exec.Cmd, variables []string, logPath string) (*agentProcess, error) {
+	log, err := os.Create(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
 	cmd.Env = slices.Concat(sc.env.Vars, variables,
 		[]string{"GORACE=exitcode=0 " + raceOptions}) // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := sc.children.start(cmd); err != nil {
-		return "", err
+		return nil, err
 	}
-	sc.agent = &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
-	go func(a *agentProcess) { a.exited <- cmd.Wait() }(sc.agent)
-	return "", nil
+	a := &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
+	go func() { a.exited <- cmd.Wait() }()
+	return a, nil
 }
 
 // datastoreFlags say where the agent finds Calico's data.
@@ -235,7 +240,7 @@ func shows(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	out, err := sc.ask(args[1:]...)
+	out, err := sc.ask("agent.sock", args[1:]...)
 	if err != nil {
 		return "", err
 	}
@@ -246,14 +251,14 @@ func shows(sc *script, args []string) (string, error) {
 	return out, nil
 }
 
-// ask runs a subcommand that talks to the agent. It does so in this process, since starting one for
-// each question was most of the work of the scripts.
-func (sc *script) ask(args ...string) (string, error) {
+// ask runs a subcommand that talks to the agent behind a socket. It does so in this process, since
+// starting one for each question was most of the work of the scripts.
+func (sc *script) ask(socket string, args ...string) (string, error) {
 	ctx, cancel := brief()
 	defer cancel()
 	var out strings.Builder
 	root := newCommand()
-	root.SetArgs(append(args, "--admin-socket", sc.path("agent.sock")))
+	root.SetArgs(append(args, "--admin-socket", sc.path(socket)))
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
 	if err := root.ExecuteContext(ctx); err != nil {

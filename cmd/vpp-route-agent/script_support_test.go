@@ -102,14 +102,14 @@ func escapable(raw []byte) string {
 	})
 }
 
-// certificates DIR: those of calicotest, in a new directory.
+// certificates DIR [NAME…]: those of calicotest, in a new directory, the server's for these names.
 func certificatesCommand(sc *script, args []string) (string, error) {
-	if len(args) != 1 {
-		return "", usage("certificates DIR")
+	if len(args) == 0 {
+		return "", usage("certificates DIR [NAME…]")
 	}
 	if err := os.Mkdir(sc.path(args[0]), 0o755); err != nil {
 		return "", err
 	}
-	_, err := calicotest.WriteCerts(sc.path(args[0]))
+	_, err := calicotest.WriteCerts(sc.path(args[0]), args[1:]...)
 	return "", err
 }
