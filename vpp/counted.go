@@ -12,7 +12,6 @@ import (
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
-	"go.fd.io/govpp/binapi/vlib"
 
 	"vpp-route-agent/internal/route"
 )
@@ -165,7 +164,7 @@ func (v *VPP) CountNextHops(ctx context.Context) ([]route.HopCounts, error) {
 
 // countNextHops asks VPP's command line: no other message says which adjacency is whose.
 func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts, error) {
-	on, err := l.command(ctx, "show adj summary")
+	on, err := l.conn.command(ctx, "show adj summary")
 	switch {
 	case err != nil:
 		return nil, err
@@ -178,7 +177,7 @@ func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts,
 	if err != nil {
 		return nil, err
 	}
-	shown, err := l.command(ctx, "show adj nbr")
+	shown, err := l.conn.command(ctx, "show adj nbr")
 	if err != nil {
 		return nil, err
 	}
@@ -240,13 +239,4 @@ func neighbours(shown string, path func(on string, hop netip.Addr) route.Path) (
 		}
 	}
 	return all
-}
-
-// command returns what VPP's command line says.
-func (l *session) command(ctx context.Context, text string) (string, error) {
-	r, err := ask[vlib.CliInbandReply](ctx, l.conn, &vlib.CliInband{Cmd: text})
-	if err == nil {
-		err = vppError(r.Retval)
-	}
-	return r.Reply, err
 }

@@ -93,6 +93,7 @@ type config struct {
 	tlsKeyFile         string
 	tlsClientCAFile    string
 	plaintext          bool
+	queryListen        string // "": none
 	adminSocket        string
 	stateDir           string
 	deferral           time.Duration

@@ -2,12 +2,10 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 )
 
 // local reports whether a listener at address is reached from this host only.
@@ -50,6 +48,19 @@ func (c *config) checkListeners() error {
 				"or say --plaintext", flag, address)
 		}
 	}
+	if c.queryListen != "" && c.tlsClientCAFile == "" {
+		return errors.New("--query-listen is for clients with certificates alone: give " +
+			"--tls-client-ca-file, which theirs are signed by")
+	}
+	for flag, address := range map[string]string{
+		"--metrics-listen": c.metricsListen, "--gobgp-listen": c.gobgpListen,
+		"--external-grpc-listen": c.externalListen,
+	} {
+		if c.queryListen != "" && address != "" && samePort(c.queryListen, address) {
+			return fmt.Errorf("--query-listen %s and %s %s are one port", c.queryListen, flag,
+				address)
+		}
+	}
 	if c.externalListen != "" && c.tlsClientCAFile == "" && !c.plaintext {
 		return errors.New("--external-grpc-listen lets clients change routes: give " +
 			"--tls-client-ca-file, which their certificates are signed by, or say --plaintext")
@@ -88,16 +99,22 @@ func (c *config) serverTLS() (*tls.Config, error) {
 	if c.tlsClientCAFile == "" {
 		return conf, nil
 	}
-	pem, err := os.ReadFile(c.tlsClientCAFile)
+	pool, err := readAuthorities(c.tlsClientCAFile)
+	conf.ClientCAs, conf.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	return conf, err
+}
+
+// listenQueries opens the listener for clients with certificates, on loopback, too.
+func (c *config) listenQueries() (net.Listener, error) {
+	conf, err := c.serverTLS()
 	if err != nil {
-		return nil, fmt.Errorf("--tls-client-ca-file: %w", err)
+		return nil, usageError{err}
 	}
-	conf.ClientCAs, conf.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !conf.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s",
-			c.tlsClientCAFile)
+	l, err := net.Listen("tcp", c.queryListen)
+	if err != nil {
+		return nil, fmt.Errorf("--query-listen: %w", err)
 	}
-	return conf, nil
+	return tls.NewListener(l, conf), nil
 }
 
 // listenHealth opens the listener of metrics and health.

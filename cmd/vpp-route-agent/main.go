@@ -35,18 +35,26 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, agent.ErrDrained) {
-		os.Exit(3)
+	if !errors.Is(err, agent.ErrDrained) && !errors.Is(err, errSilent) {
+		fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
 	}
-	if errors.Is(err, errSilent) {
-		os.Exit(1)
-	}
-	fmt.Fprintln(os.Stderr, "vpp-route-agent:", err)
+	os.Exit(exitStatus(err))
+}
+
+// exitStatus is what the process ends with.
+func exitStatus(err error) int {
 	isUsage := errors.As(err, &usageError{}) && !errors.Is(err, errInterrupted)
-	if isUsage || errors.As(err, &diffError{}) {
-		os.Exit(2)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, agent.ErrDrained):
+		return 3
+	case errors.Is(err, errSilent):
+		return 1
+	case isUsage || errors.As(err, &diffError{}):
+		return 2
 	}
-	os.Exit(1)
+	return 1
 }
 
 func newCommand() *cobra.Command {
@@ -65,7 +73,8 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
-		drainCommand(), logLevelCommand(), planCommand(), reflectorsCommand(),
+		drainCommand(), logLevelCommand(), planCommand(), diffCommand(),
+		supportCommand(), reflectorsCommand(),
 		reflectorControllerCommand(), versionCommand(), demoCommand(), labCommand(),
 		configReferenceCommand(), manCommand())
 	root.SetHelpCommand(helpCommand())
@@ -74,20 +83,27 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	return root
 }
 
+// build is the JSON of version.
+type build struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	GoBGP    string `json:"gobgp"`
+	Outdated bool   `json:"gobgpOutdated,omitempty"`
+}
+
+func thisBuild() build {
+	return build{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(),
+		gobgp.Outdated()}
+}
+
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "version", Short: "Print the version of this binary",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Go       string `json:"go"`
-				OS       string `json:"os"`
-				Arch     string `json:"arch"`
-				GoBGP    string `json:"gobgp"`
-				Outdated bool   `json:"gobgpOutdated,omitempty"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, gobgp.Version(),
-				gobgp.Outdated()}
+			v := thisBuild()
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), v)
 			}

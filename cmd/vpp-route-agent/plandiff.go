@@ -126,8 +126,11 @@ func fieldsOf(v any) fields {
 // changes returns what turns one plan into another: by section, what goes or changes before what
 // comes.
 func changes(old, now agent.NodePlan) []planChange {
+	return itemChanges(itemsOf(old), itemsOf(now))
+}
+
+func itemChanges(before, after []planItem) []planChange {
 	type key struct{ section, name string }
-	before, after := itemsOf(old), itemsOf(now)
 	wanted, known := map[key]planItem{}, map[key]bool{}
 	for _, i := range after {
 		wanted[key{i.section, i.name}] = i

@@ -31,17 +31,19 @@ import (
 // program is the daemon. Stages make its parts, and none runs before all are made: when a stage
 // fails, close releases what the parts made so far hold, and nothing needs to be stopped.
 type program struct {
-	cfg   config
-	log   *slog.Logger
-	conf  agent.Config
-	parts []func(context.Context) error
-	held  []func()
+	cfg     config
+	inForce *inForce
+	log     *slog.Logger
+	conf    agent.Config
+	parts   []func(context.Context) error
+	held    []func()
 
 	source   source         // of Calico's data
 	engine   *fib.Engine    // with --dataplane none it only resolves next hops
 	external *externalParts // nil: off
 	admin    net.Listener
 	health   net.Listener // nil: off
+	queries  net.Listener // nil: off
 	agent    *agent.Agent // made last
 }
 
@@ -53,10 +55,12 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	setCollector()
-	p := &program{cfg: cfg, log: log, conf: agent.Config{
+	inForce := newInForce(cfg)
+	p := &program{cfg: cfg, inForce: inForce, log: log, conf: agent.Config{
 		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Log: log, LogLevel: level,
 		MetricsRoutes: cfg.metricsRoutes,
+		Configuration: inForce.shown,
 	}}
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
@@ -121,6 +125,12 @@ func (p *program) addListeners() (err error) {
 		return err
 	}
 	p.hold(func() { p.admin.Close() })
+	if p.cfg.queryListen != "" {
+		if p.queries, err = p.cfg.listenQueries(); err != nil {
+			return err
+		}
+		p.hold(func() { p.queries.Close() })
+	}
 	if p.cfg.metricsListen == "" {
 		return nil
 	}
@@ -278,12 +288,17 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	if p.external != nil {
 		p.external.agent = a
 	}
-	r := reloader{cfg: p.cfg, load: load, source: p.source, agent: a, engine: p.engine,
-		external: p.external, log: p.log}
+	r := reloader{cfg: p.cfg, inForce: p.inForce, load: load, source: p.source, agent: a,
+		engine: p.engine, external: p.external, log: p.log}
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })
 	p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.admin, a.AdminHandler()) })
+	if p.queries != nil {
+		p.add(func(ctx context.Context) error {
+			return agent.Serve(ctx, p.queries, a.QueryHandler())
+		})
+	}
 	if p.health != nil {
 		p.add(func(ctx context.Context) error {
 			return agent.Serve(ctx, p.health, a.HealthHandler())

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
+	"regexp"
+	"sync"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/fib"
@@ -12,11 +15,12 @@ import (
 
 // reloader applies changed settings while the agent runs.
 type reloader struct {
-	cfg    config // as read last
-	load   func() (config, error)
-	source source
-	agent  *agent.Agent
-	engine *fib.Engine
+	cfg     config // as read last
+	inForce *inForce
+	load    func() (config, error)
+	source  source
+	agent   *agent.Agent
+	engine  *fib.Engine
 	// external is nil where that is off.
 	external *externalParts
 	log      *slog.Logger
@@ -63,5 +67,51 @@ func (r *reloader) reload() {
 	r.source.reload(to)
 	r.agent.Set(to.agent())
 	r.external.reload(to)
+	r.inForce.reload(to)
 	r.cfg = to
+}
+
+// inForce are the settings that the agent works by: after a reload some are as at the start.
+type inForce struct {
+	mu    sync.Mutex
+	texts map[string]string
+}
+
+func newInForce(cfg config) *inForce { return &inForce{texts: cfg.texts} }
+
+func (f *inForce) reload(to config) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.texts = maps.Clone(f.texts)
+	for _, s := range settings {
+		if s.live {
+			f.texts[s.name()] = to.texts[s.name()]
+		}
+	}
+}
+
+// shown is without secrets: of one it says whether it is set.
+func (f *inForce) shown() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return shownSettings(f.texts)
+}
+
+func shownSettings(texts map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, s := range settings {
+		text := texts[s.name()]
+		if s.secret && text != "" {
+			text = "set, and not shown"
+		}
+		out[s.name()] = withoutPasswords(text)
+	}
+	return out
+}
+
+var userInURL = regexp.MustCompile(`://[^/@,]*@`)
+
+// withoutPasswords takes users and passwords out of a comma list of URLs.
+func withoutPasswords(text string) string {
+	return userInURL.ReplaceAllString(text, "://(user)@")
 }

@@ -30,29 +30,31 @@ type agentProcess struct {
 	exited chan error // size 1
 }
 
+var variable = regexp.MustCompile("^[A-Z_]+=")
+
 var agentCommand = verbs(map[string]command{
-	"start": agentStart,
-	"stop":  agentStop,
-	"kill":  agentKill,
-	"abort": agentAbort,
-	"hup":   agentHangUp,
-	"ended": agentEnded,
-	"log":   agentLog,
+	"start":  agentStart,
+	"stop":   agentStop,
+	"kill":   agentKill,
+	"abort":  agentAbort,
+	"freeze": agentFreeze,
+	"hup":    agentHangUp,
+	"ended":  agentEnded,
+	"log":    agentLog,
 })
 
-// agent start [FLAG…]: run the agent as node edge-5. The flags come after those that every script
-// needs.
+// agent start [NAME=VALUE…] [FLAG…]: run the agent as node edge-5, with these variables in its
+// environment. The flags come after those that every script needs.
 func agentStart(sc *script, flags []string) (string, error) {
+	variables := flags[:0:0]
+	for len(flags) > 0 && variable.MatchString(flags[0]) {
+		variables, flags = append(variables, flags[0]), flags[1:]
+	}
 	if sc.agent != nil {
 		return "", usage("the agent runs already")
 	}
 	sc.starts++
 	logPath := sc.path(fmt.Sprintf("agent-%d.log", sc.starts))
-	log, err := os.Create(logPath)
-	if err != nil {
-		return "", err
-	}
-	defer log.Close()
 	binary, err := exec.LookPath("vpp-route-agent") // testscript.Main put it there
 	if err != nil {
 		return "", err
@@ -71,16 +73,27 @@ func agentStart(sc *script, flags []string) (string, error) {
 		args = append(args, "--vpp-socket", sc.path("vpp.sock"), "--vpp-stats-socket",
 			sc.path("stats.sock"))
 	}
-	cmd := exec.Command(binary, append(args, flags...)...)
+	sc.agent, err = sc.fork(exec.Command(binary, append(args, flags...)...), variables, logPath)
+	return "", err
+}
+
+// fork starts an agent, which logs to a file and dies with the suite.
+func (sc *script) fork(cmd *exec.Cmd, variables []string, logPath string) (*agentProcess, error) {
+	log, err := os.Create(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = sc.env.WorkDir, log, log
-	cmd.Env = append(slices.Clip(sc.env.Vars), "GORACE=exitcode=0 "+raceOptions) // see races
+	cmd.Env = slices.Concat(sc.env.Vars, variables,
+		[]string{"GORACE=exitcode=0 " + raceOptions}) // see races
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := sc.children.start(cmd); err != nil {
-		return "", err
+		return nil, err
 	}
-	sc.agent = &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
-	go func(a *agentProcess) { a.exited <- cmd.Wait() }(sc.agent)
-	return "", nil
+	a := &agentProcess{cmd: cmd, log: logPath, exited: make(chan error, 1)}
+	go func() { a.exited <- cmd.Wait() }()
+	return a, nil
 }
 
 // datastoreFlags say where the agent finds Calico's data.
@@ -106,6 +119,11 @@ func (sc *script) datastoreFlags() ([]string, error) {
 // agent hup: SIGHUP, which has it read its settings again.
 func agentHangUp(sc *script, _ []string) (string, error) {
 	return "", sc.agent.cmd.Process.Signal(syscall.SIGHUP)
+}
+
+// agent freeze: SIGSTOP. agent kill ends it.
+func agentFreeze(sc *script, _ []string) (string, error) {
+	return "", sc.agent.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
 // agent stop: SIGTERM. The agent must end by itself, with status 0.
@@ -223,7 +241,7 @@ func shows(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	out, err := sc.ask(args[1:]...)
+	out, err := sc.ask("agent.sock", args[1:]...)
 	if err != nil {
 		return "", err
 	}
@@ -234,14 +252,14 @@ func shows(sc *script, args []string) (string, error) {
 	return out, nil
 }
 
-// ask runs a subcommand that talks to the agent. It does so in this process, since starting one for
-// each question was most of the work of the scripts.
-func (sc *script) ask(args ...string) (string, error) {
+// ask runs a subcommand that talks to the agent behind a socket. It does so in this process, since
+// starting one for each question was most of the work of the scripts.
+func (sc *script) ask(socket string, args ...string) (string, error) {
 	ctx, cancel := brief()
 	defer cancel()
 	var out strings.Builder
 	root := newCommand()
-	root.SetArgs(append(args, "--admin-socket", sc.path("agent.sock")))
+	root.SetArgs(append(args, "--admin-socket", sc.path(socket)))
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
 	if err := root.ExecuteContext(ctx); err != nil {

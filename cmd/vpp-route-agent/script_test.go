@@ -137,13 +137,15 @@ type script struct {
 	caller     *caller         // nil: none
 	situation  situation
 	raw        map[string]*rawPeer
+	others     map[string]*otherNode // by name
 }
 
 type scriptKey struct{}
 
 func setUp(env *testscript.Env, network string, children *forker, inKubernetes bool) error {
 	sc := &script{env: env, net: network, children: children, peers: map[string]*peer{},
-		kubernetes: inKubernetes, raw: map[string]*rawPeer{}}
+		kubernetes: inKubernetes, raw: map[string]*rawPeer{},
+		others: map[string]*otherNode{}}
 	env.Values[scriptKey{}] = sc
 	for name, value := range map[string]string{
 		"NET": network, "PORT": strconv.Itoa(bgpPort), "SOCK": sc.path("agent.sock"),
@@ -165,6 +167,9 @@ func (sc *script) close() {
 	if sc.agent != nil {
 		sc.agent.kill()
 		races = sc.agent.races()
+	}
+	for _, o := range sc.others {
+		races = errors.Join(races, o.close())
 	}
 	for _, p := range sc.peers {
 		p.kill()
@@ -201,6 +206,8 @@ var commands = map[string]command{
 	"service": serviceCommand, "metrics": metricsNamed, "documented": metricsDocumented,
 	"calls": callsCommand, "reflectors": reflectorsOf, "kubernetes": kubernetesCommand,
 	"situation": situationCommand, "says": saysCommand, "raw": rawCommand,
+	"other": otherCommand, "asks": asksCommand, "query": queryCommand,
+	"nowhere": nowhereCommand, "certificates": certificatesCommand,
 }
 
 // errUsage is a mistake in the script: trying again does not help.

@@ -250,6 +250,10 @@ var settings = []setting{
 		usage: "up to how many routes, and next hops, have counters of packets and bytes in " +
 			"/metrics, those with the most addresses first; at most 4096, and VPP's alone",
 		set: number(func(c *config) *int { return &c.metricsRoutes }, 0, route.MaxLookups)},
+	{flag: "query-listen", file: "queryListen", usage: "address where clients with certificates " +
+		"may ask about this node, as explain --from, diff and audit --ask-agents do, and change " +
+		"nothing; one without a port gets " + queryPort + "; default: none",
+		set: listener(func(c *config) *string { return &c.queryListen }, "0.0.0.0:"+queryPort)},
 	{flag: "tls-cert-file", file: "tlsCertFile", literal: true,
 		usage: "PEM file of our certificate: --metrics-listen and --gobgp-listen use TLS on " +
 			"addresses other than loopback",
@@ -310,6 +314,7 @@ const (
 	defaultPasswordDir    = "/etc/vpp-route-agent/passwords"
 	defaultGoBGPListen    = "127.0.0.1:50051"
 	defaultMetricsListen  = "127.0.0.1:9179"
+	queryPort             = "9178"
 )
 
 // calicoEnv gives the names under which calico-node takes a variable: the prefixed form wins, even

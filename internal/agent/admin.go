@@ -10,12 +10,13 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// AdminHandler serves the admin API, JSON over HTTP on a unix socket: what the patterns below say,
-// and GET /v1/routes?prefix=P&counters=true. The parameters of the others are match?address=A,
-// explain?prefix=P, external?key=K, log-level?level=L&for=D and
-// drain?wait=D&stay=B&until-idle=RATE.
+// AdminHandler serves the admin API, JSON over HTTP on a unix socket: what its patterns say, and
+// what HealthHandler serves, whose own listener may be off. Parameters of queries: prefix of
+// routes and explain, counters=true of routes, address of match, key of external; level and for of
+// log-level; wait, stay and until-idle of drain.
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("GET /", a.HealthHandler())
 	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
@@ -30,6 +31,8 @@ func (a *Agent) AdminHandler() http.Handler {
 		},
 		"GET /v1/match":   a.serveMatch,
 		"GET /v1/explain": a.serveExplain,
+
+		"GET /v1/configuration": func(*http.Request) (any, error) { return a.configuration(), nil },
 
 		"GET /v1/log-level":  func(*http.Request) (any, error) { return a.logLevel(), nil },
 		"POST /v1/log-level": a.serveLogLevel,
@@ -60,6 +63,14 @@ func (a *Agent) AdminHandler() http.Handler {
 
 // badRequest is an error in what a client sent. Others say why the agent cannot do it.
 type badRequest struct{ error }
+
+// configuration are the settings in force.
+func (a *Agent) configuration() map[string]string {
+	if a.cfg.Configuration == nil {
+		return map[string]string{}
+	}
+	return a.cfg.Configuration()
+}
 
 // MatchStatus is the route, whoever's it is, by which the data plane forwards to an address.
 type MatchStatus struct {

@@ -75,6 +75,8 @@ type Config struct {
 	Owners func(ctx context.Context, cidrs []netip.Prefix) ([]calico.Ownership, error)
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.
 	LogLevel *slog.LevelVar
+	// Configuration are the settings in force, by name, without secrets; nil: they are not shown.
+	Configuration func() map[string]string
 }
 
 // Settings is the part of Config that may change while the agent runs; see Set.

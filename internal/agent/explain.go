@@ -75,7 +75,9 @@ func (a *Agent) serveExplain(r *http.Request) (any, error) {
 // for does not grow with the routes, but for those inside a prefix, which are counted a piece at a
 // time.
 func (a *Agent) Explain(ctx context.Context, asked netip.Prefix) Explanation {
-	return explain(a.gather(ctx, asked))
+	out := explain(a.gather(ctx, asked))
+	out.Version = a.cfg.Version
+	return out
 }
 
 func (a *Agent) gather(ctx context.Context, asked netip.Prefix) evidence {

@@ -12,7 +12,9 @@ import (
 type Explanation struct {
 	Asked netip.Prefix `json:"asked"`
 	Node  string       `json:"node"`
-	OK    bool         `json:"ok"`
+	// Version is that of the agent.
+	Version string `json:"version"`
+	OK      bool   `json:"ok"`
 	// Verdict is one sentence. Fails is the name of the first step that fails; absent with OK.
 	Verdict string        `json:"verdict"`
 	Fails   string        `json:"fails,omitempty"`

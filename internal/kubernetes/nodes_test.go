@@ -191,7 +191,7 @@ func TestTheServerIsAway(t *testing.T) {
 	}{
 		"401": {
 			func(s *kubetest.Server) { s.SetToken("another") },
-			func(s *kubetest.Server) { s.SetToken(kubetest.Token) }, "refused",
+			func(s *kubetest.Server) { s.SetToken(kubetest.Token) }, "Unauthorized",
 		},
 		"403": {
 			func(s *kubetest.Server) { s.Refuse(http.StatusForbidden) },
@@ -338,7 +338,7 @@ func TestCredentials(t *testing.T) {
 	}
 	for _, tc := range []struct{ file, err string }{
 		{s.Kubeconfig(), ""}, {mine, ""},
-		{s.KubeconfigFor("token: another"), "refused"}, {s.KubeconfigFor(""), "refused"},
+		{s.KubeconfigFor("token: another"), "Unauthorized"}, {s.KubeconfigFor(""), "Unauthorized"},
 		{foreign, "certificate signed by unknown authority"},
 	} {
 		c, err := NewClient(tc.file)

@@ -49,7 +49,7 @@ var handlers = map[string]func(a answer, m api.Message){
 		})
 	},
 	"cli_inband": func(a answer, m api.Message) {
-		a.send(a.server.command(m.(*vlib.CliInband).Cmd))
+		a.send(&vlib.CliInbandReply{Reply: a.server.cli(m.(*vlib.CliInband).Cmd)})
 	},
 	"fib_source_dump": func(a answer, _ api.Message) { a.server.dumpSources(a) },
 	"fib_source_add": func(a answer, m api.Message) {

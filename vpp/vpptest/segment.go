@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"go.fd.io/govpp/binapi/vlib"
-
 	"vpp-route-agent/internal/route"
 )
 
@@ -214,33 +212,32 @@ func (s *Server) CountByHop(on bool) {
 	s.countsByHop = on
 }
 
-// command answers the few commands that are asked for by the API, as VPP 25.10 prints them.
-func (s *Server) command(text string) *vlib.CliInbandReply {
-	switch text {
-	case "show adj summary":
-		state := "disabled"
-		if s.countsByHop {
-			state = "enabled"
-		}
-		return &vlib.CliInbandReply{Reply: fmt.Sprintf("Number of adjacencies: %d\n"+
-			"Per-adjacency counters: %s\n", len(s.adjacencies), state)}
-	case "show adj nbr":
-		var lines []string
-		for a, i := range s.adjacencies {
-			l := s.links[a.on]
-			if l == nil {
-				continue
-			}
-			of := "ipv4"
-			if a.six {
-				of = "ipv6"
-			}
-			lines = append(lines, fmt.Sprintf("[@%d]  %s via %s %s: mtu:%d next:3 flags:[] "+
-				"4500\n  stacked-on entry:9:\n    [@2]: ipv4 via 192.0.2.99 other: mtu:9000\n",
-				i, of, a.hop, l.name, l.mtu))
-		}
-		slices.Sort(lines)
-		return &vlib.CliInbandReply{Reply: strings.Join(lines, "")}
+// showHopCounters is what VPP 25.10 prints for `show adj summary`.
+func (s *Server) showHopCounters() string {
+	state := "disabled"
+	if s.countsByHop {
+		state = "enabled"
 	}
-	return &vlib.CliInbandReply{Retval: -1}
+	return fmt.Sprintf("Number of adjacencies: %d\nPer-adjacency counters: %s\n",
+		len(s.adjacencies), state)
+}
+
+// showAdjacencies is what it prints for `show adj nbr`.
+func (s *Server) showAdjacencies() string {
+	var lines []string
+	for a, i := range s.adjacencies {
+		l := s.links[a.on]
+		if l == nil {
+			continue
+		}
+		of := "ipv4"
+		if a.six {
+			of = "ipv6"
+		}
+		lines = append(lines, fmt.Sprintf("[@%d]  %s via %s %s: mtu:%d next:3 flags:[] "+
+			"4500\n  stacked-on entry:9:\n    [@2]: ipv4 via 192.0.2.99 other: mtu:9000\n",
+			i, of, a.hop, l.name, l.mtu))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

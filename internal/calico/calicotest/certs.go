@@ -18,12 +18,12 @@ import (
 // Certs are the paths (PEM) of a temporary CA's certificate, and of certificates signed by it.
 type Certs struct {
 	CA                    string
-	ServerCert, ServerKey string // for 127.0.0.1, ::1 and localhost
+	ServerCert, ServerKey string // for 127.0.0.1, ::1, localhost and the names given
 	ClientCert, ClientKey string
 }
 
-// WriteCerts makes new certificates, good for a day, in dir.
-func WriteCerts(dir string) (Certs, error) {
+// WriteCerts makes new certificates, good for a day, in dir. The server has these names, too.
+func WriteCerts(dir string, names ...string) (Certs, error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	c := Certs{at("ca.pem"), at("server.pem"), at("server-key.pem"), at("client.pem"),
 		at("client-key.pem")}
@@ -37,7 +37,7 @@ func WriteCerts(dir string) (Certs, error) {
 		return c, err
 	}
 	server := template(2, "calicotest etcd")
-	server.DNSNames = []string{"localhost"}
+	server.DNSNames = append([]string{"localhost"}, names...)
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	// etcd's gateway connects to its own port with the server's certificate.
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}

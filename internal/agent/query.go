@@ -1,0 +1,26 @@
+package agent
+
+import "net/http"
+
+// queries bounds the requests from other hosts that are answered at a time. Others wait for as long
+// as their client does.
+const queries = 4
+
+// QueryHandler serves the part of the admin API that changes nothing and grows with no client's
+// wishes, for other hosts: GET /v1/status, /v1/plan, /v1/tunnels, /v1/routes?prefix=P and
+// /v1/explain?prefix=P. Who may ask is decided by the listener.
+func (a *Agent) QueryHandler() http.Handler {
+	admin, mux, turn := a.AdminHandler(), http.NewServeMux(), make(chan struct{}, queries)
+	for _, path := range []string{"/v1/status", "/v1/plan", "/v1/tunnels", "/v1/routes",
+		"/v1/explain"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case turn <- struct{}{}:
+				defer func() { <-turn }()
+				admin.ServeHTTP(w, r)
+			case <-r.Context().Done():
+			}
+		})
+	}
+	return mux
+}
