@@ -24,16 +24,16 @@ var ErrNoHopCounts = errors.New("VPP's counters of adjacencies are off: its comm
 const lookupBatch = 256
 
 // Forwarded returns how many packets VPP has received on all interfaces since its start, including
-// those of the host, from its statistics segment. A frozen VPP blocks it.
+// those of the host, from its statistics segment. A frozen VPP blocks it for Config.ReplyTimeout.
 func (v *VPP) Forwarded() (packets uint64, err error) {
-	s, err := v.readSegment(context.Background(), receivedByLink)
+	ctx, cancel := context.WithTimeout(context.Background(), v.cfg.ReplyTimeout)
+	defer cancel()
+	s, err := v.readSegment(ctx, receivedByLink)
 	if err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)
 	}
-	for _, thread := range s[receivedByLink] {
-		for _, i := range thread {
-			packets += i.Packets()
-		}
+	for i := range s.indexes(receivedByLink) {
+		packets += s.of(receivedByLink, i).Packets
 	}
 	return packets, nil
 }

@@ -2,19 +2,26 @@ package vpp
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
-	"go.fd.io/govpp/adapter"
-	"go.fd.io/govpp/adapter/statsclient"
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/route"
 )
 
-// The names of counters in VPP's statistics segment.
+// VPP's statistics segment, version 2 (src/vlib/stats/shared.h): a file that VPP hands out and
+// writes to, without waiting for readers. Addresses in it are VPP's own. GoVPP's client reads what
+// they lead to as it finds it, and would take the agent along with what VPP has just freed; here
+// all of it is checked.
+
+// The names of counters.
 const (
 	receivedByLink = "/if/rx"         // by the interface's index
 	sentByLink     = "/if/tx"         // likewise
@@ -23,100 +30,188 @@ const (
 )
 
 const (
+	segmentVersion  = 2
+	segmentHeader   = 40  // version, base, epoch, whether it is being changed, directory
+	directoryEntry  = 144 // type, data, name
+	combinedCounter = 3   // the type of counters of packets and bytes, by thread
+	counterSize     = 16
+
 	// A reading is in vain where VPP has moved counters meanwhile, which it does as routes come.
 	segmentTries = 50
 	segmentPause = 10 * time.Millisecond
 )
 
-// segment is a reading of counters by name: by thread, and in each by index.
-type segment map[string]adapter.CombinedCounterStat
+// errMoved says that the segment is not as a reader needs it at the moment.
+var errMoved = errors.New("VPP changed its statistics while they were read")
+
+// segment is a reading of counters by name: of each thread.
+type segment map[string][][]byte
 
 // of sums up what the threads have counted at an index.
 func (s segment) of(name string, index uint32) (sum route.Counts) {
 	for _, thread := range s[name] {
-		if uint64(index) < uint64(len(thread)) {
-			sum.Add(route.Counts{Packets: thread[index].Packets(), Bytes: thread[index].Bytes()})
+		if at := int(index) * counterSize; at+counterSize <= len(thread) {
+			sum.Add(route.Counts{Packets: binary.NativeEndian.Uint64(thread[at:]),
+				Bytes: binary.NativeEndian.Uint64(thread[at+8:])})
 		}
 	}
 	return sum
 }
 
-// readSegment reads counters in one reading, and one at a time: GoVPP's client has no timeout, and
-// a frozen VPP must not gather callers. It maps the segment anew, as VPP may have restarted.
-func (v *VPP) readSegment(ctx context.Context, names ...string) (segment, error) {
-	select {
-	case v.reading <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s does not answer: %w", v.cfg.StatsSocket, ctx.Err())
+// indexes is how many of name's indexes there are.
+func (s segment) indexes(name string) (n uint32) {
+	for _, thread := range s[name] {
+		n = max(n, uint32(len(thread)/counterSize))
 	}
-	type answer struct {
-		segment segment
-		err     error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		defer func() { <-v.reading }()
-		s, err := readCounters(v.cfg.StatsSocket, names)
-		done <- answer{s, err}
-	}()
-	select {
-	case got := <-done:
-		return got.segment, got.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%s does not answer: %w", v.cfg.StatsSocket, ctx.Err())
-	}
+	return n
 }
 
-// readCounters maps the segment and copies counters out of it. VPP does not wait for readers: what
-// it frees meanwhile may have any length, at which GoVPP's client takes it.
-func readCounters(socket string, names []string) (out segment, err error) {
+// readSegment reads counters in one reading. It maps the segment anew, as VPP may have restarted.
+func (v *VPP) readSegment(ctx context.Context, names ...string) (segment, error) {
+	mapped, err := mapSegment(ctx, v.cfg.StatsSocket)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Munmap(mapped)
+	s, err := tryCounters(ctx, func() (segment, error) { return readCounters(mapped, names) })
+	if err != nil {
+		err = fmt.Errorf("%s: %w", v.cfg.StatsSocket, err)
+	}
+	return s, err
+}
+
+// tryCounters reads until VPP does not interfere.
+func tryCounters(ctx context.Context, read func() (segment, error)) (s segment, err error) {
+	for range segmentTries {
+		if s, err = read(); !errors.Is(err, errMoved) {
+			return s, err
+		}
+		select {
+		case <-time.After(segmentPause):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+	return s, err
+}
+
+// mapSegment asks VPP for the segment. A frozen VPP does not answer.
+func mapSegment(ctx context.Context, socket string) ([]byte, error) {
 	if _, err := os.Stat(socket); err != nil {
 		return nil, err
 	}
-	// it would also print the error that it returns
-	statsclient.Log.SetLevel(1)
-	c := statsclient.NewStatsClient(socket, statsclient.SetSocketRetryTimeout(time.Second))
-	if err := c.Connect(); err != nil {
-		return nil, fmt.Errorf("%s: %w", socket, err)
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unixpacket", socket)
+	if err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.Disconnect()) }()
-	patterns := make([]string, len(names))
-	for i, name := range names {
-		patterns[i] = "^" + name + "$"
-	}
-	var entries []adapter.StatEntry
-	for try := 1; ; try++ {
-		entries, err = dumpStats(c, patterns)
-		if err == nil || try == segmentTries {
-			break
+	defer nc.Close()
+	defer context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := nc.(*net.UnixConn).ReadMsgUnix(make([]byte, 16), rights)
+	if err != nil && n == 0 { // VPP sends no byte beside the file, which net takes for the end
+		if ctx.Err() != nil {
+			err = ctx.Err()
 		}
-		time.Sleep(segmentPause)
+		return nil, fmt.Errorf("%s does not answer: %w", socket, err)
 	}
+	fd, err := descriptor(rights[:n])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", socket, err)
 	}
-	out = segment{}
-	for _, e := range entries {
-		if counters, ok := e.Data.(adapter.CombinedCounterStat); ok {
-			out[string(e.Name)] = counters
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("%s: %w", socket, err)
+	}
+	mapped, err := unix.Mmap(fd, 0, int(stat.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("%s: map it: %w", socket, err)
+	}
+	return mapped, nil
+}
+
+// descriptor returns the one that came with a message.
+func descriptor(rights []byte) (int, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) != 1 {
+		return 0, errors.Join(errors.New("no file came"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return 0, errors.Join(errors.New("no file came"), err)
+	}
+	return fds[0], nil
+}
+
+// readCounters copies counters out of the segment.
+func readCounters(mapped []byte, names []string) (segment, error) {
+	if len(mapped) < segmentHeader {
+		return nil, errors.New("the statistics segment is too short")
+	}
+	m := memory{mapped, binary.NativeEndian.Uint64(mapped[8:])}
+	if v := binary.NativeEndian.Uint64(mapped); v != segmentVersion {
+		return nil, fmt.Errorf("the statistics segment has version %d, not %d", v, segmentVersion)
+	}
+	epoch, ok := m.epoch()
+	if !ok {
+		return nil, errMoved
+	}
+	directory, ok := m.vector(binary.NativeEndian.Uint64(mapped[32:]), directoryEntry)
+	if !ok {
+		return nil, errMoved
+	}
+	out, room := segment{}, len(mapped) // vectors do not overlap
+	for entry := range slices.Chunk(directory, directoryEntry) {
+		name, _, _ := strings.Cut(string(entry[16:]), "\x00")
+		if binary.NativeEndian.Uint32(entry) != combinedCounter || !slices.Contains(names, name) {
+			continue
 		}
+		threads, ok := m.vector(binary.NativeEndian.Uint64(entry[8:]), 8)
+		if !ok {
+			return nil, errMoved
+		}
+		out[name] = nil
+		for thread := range slices.Chunk(threads, 8) {
+			counters, ok := m.vector(binary.NativeEndian.Uint64(thread), counterSize)
+			if room -= len(counters); !ok || room < 0 {
+				return nil, errMoved
+			}
+			out[name] = append(out[name], slices.Clone(counters))
+		}
+	}
+	if now, ok := m.epoch(); !ok || now != epoch {
+		return nil, errMoved
 	}
 	for _, name := range names {
 		if _, ok := out[name]; !ok {
-			return nil, fmt.Errorf("%s has no %s", socket, name)
+			return nil, errors.New("VPP has no " + name)
 		}
 	}
 	return out, nil
 }
 
-// dumpStats is DumpStats, with an error where that reads what is no counters any more.
-func dumpStats(c *statsclient.StatsClient, patterns []string) (all []adapter.StatEntry, err error) {
-	before := debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(before)
-	defer func() {
-		if is := recover(); is != nil {
-			all, err = nil, fmt.Errorf("the statistics changed while they were read: %v", is)
-		}
-	}()
-	return c.DumpStats(patterns...)
+// memory is the segment at the address that it has in VPP.
+type memory struct {
+	mapped []byte
+	base   uint64
+}
+
+// epoch is another one after each change; ok is false during one.
+func (m memory) epoch() (epoch uint64, ok bool) {
+	return binary.NativeEndian.Uint64(m.mapped[16:]), binary.NativeEndian.Uint64(m.mapped[24:]) == 0
+}
+
+// vector returns the elements of one of VPP's vectors, whose length stands before them. ok is false
+// where it cannot be one.
+func (m memory) vector(address uint64, size int) (elements []byte, ok bool) {
+	at := address - m.base // of an address below it, very large
+	if at < 8 || at > uint64(len(m.mapped)) {
+		return nil, false
+	}
+	length := uint64(binary.NativeEndian.Uint32(m.mapped[at-8:])) * uint64(size)
+	if length > uint64(len(m.mapped))-at {
+		return nil, false
+	}
+	return m.mapped[at : at+length], true
 }

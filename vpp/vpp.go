@@ -110,7 +110,6 @@ type VPP struct {
 	facts chan route.Facts // size 1: the newest facts that were not read
 
 	counters counters
-	reading  chan struct{} // size 1: full while the statistics segment is read
 
 	mu      sync.Mutex
 	session *session // nil while there is no usable connection
@@ -137,7 +136,6 @@ type session struct {
 // New returns a VPP that is not connected yet.
 func New(cfg Config) *VPP {
 	return &VPP{cfg: cfg.withDefaults(), facts: make(chan route.Facts, 1),
-		reading: make(chan struct{}, 1),
 		problem: "not connected yet"}
 }
 

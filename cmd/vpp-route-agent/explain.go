@@ -96,8 +96,8 @@ func counted(d agent.DataplaneAnswer) string {
 // writeHops says what was sent to each next hop, where one of several is a question.
 func writeHops(b *strings.Builder, r agent.ExplainedRoute, d agent.DataplaneAnswer) {
 	for _, h := range d.NextHops {
-		fmt.Fprintf(b, "  to %s, for whatever prefix: %s, %d bytes\n", hopText(h.PathStatus),
-			count(int(h.Packets), "packet", "packets"), h.Bytes)
+		fmt.Fprintf(b, "  to %s, for whatever prefix: %s packets, %s bytes\n", hopText(h),
+			orDash(h.Packets), orDash(h.Bytes))
 	}
 	if len(r.Paths) > 1 && d.NextHopsNotCounted != "" && d.NextHopsNotCounted != d.NotCounted {
 		fmt.Fprintf(b, "  by next hop: %s\n", d.NextHopsNotCounted)

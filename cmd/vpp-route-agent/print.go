@@ -269,8 +269,7 @@ func printCountedHops(w io.Writer, routes []agent.RouteStatus, hops agent.HopsCo
 	fmt.Fprintln(tw, "\nNEXT HOP, OF ALL ROUTES\tPACKETS\tBYTES")
 	for _, h := range hops.NextHops {
 		if used[hop{h.NextHop, h.Interface}] {
-			fmt.Fprintf(tw, "%s\t%d\t%d\n", hopText(h.PathStatus), h.Packets,
-				h.Bytes)
+			fmt.Fprintf(tw, "%s\t%s\t%s\n", hopText(h), orDash(h.Packets), orDash(h.Bytes))
 		}
 	}
 	return tw.Flush()

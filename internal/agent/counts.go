@@ -34,15 +34,8 @@ func (a *Agent) uncounted() string {
 
 // HopsCounted is what `routes --counters` prints of next hops.
 type HopsCounted struct {
-	NextHops   []HopCounted `json:"nextHops"`
+	NextHops   []PathStatus `json:"nextHops"`             // with Packets and Bytes
 	NotCounted string       `json:"notCounted,omitempty"` // why there are none
-}
-
-// HopCounted is a next hop with what was sent to it, for whatever prefix.
-type HopCounted struct {
-	PathStatus
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"` // as the data plane counts them
 }
 
 // countHops never waits longer than askPatience.
@@ -60,14 +53,16 @@ func (a *Agent) countHops(ctx context.Context) (all []route.HopCounts, problem s
 }
 
 // hopsCounted shows counts of next hops: of those that used wants, or of all if it is nil.
-func hopsCounted(all []route.HopCounts, used func(route.Path) bool) []HopCounted {
-	out := []HopCounted{}
+func hopsCounted(all []route.HopCounts, used func(route.Path) bool) []PathStatus {
+	out := []PathStatus{}
 	for _, h := range all {
 		if used == nil || used(h.Path) {
-			out = append(out, HopCounted{pathStatus(h.Path, 0), h.Packets, h.Bytes})
+			hop := pathStatus(h.Path, 0)
+			hop.Packets, hop.Bytes = &h.Packets, &h.Bytes
+			out = append(out, hop)
 		}
 	}
-	slices.SortFunc(out, func(a, b HopCounted) int {
+	slices.SortFunc(out, func(a, b PathStatus) int {
 		return cmp.Or(cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.NextHop, b.NextHop))
 	})
 	return out
@@ -85,11 +80,28 @@ func (a *Agent) serveNextHops(ctx context.Context) HopsCounted {
 	return HopsCounted{hopsCounted(all, nil), problem}
 }
 
-// routeCounts returns the counts of entries, for serveRoutes.
-func (a *Agent) routeCounts(ctx context.Context,
-	entries []fib.Entry) (map[route.Key]route.Counts, error) {
+// counted is what the data plane has counted for a listing of routes; the zero value: nothing.
+type counted struct {
+	routes map[route.Key]route.Counts
+	hops   map[route.Path]route.Counts // by next hop and interface
+}
+
+// addTo adds what was counted for e to what is shown of it.
+func (c counted) addTo(r *RouteStatus, e fib.Entry) {
+	if of, ok := c.routes[e.Key]; ok {
+		r.Packets, r.Bytes = &of.Packets, &of.Bytes
+	}
+	for i, p := range e.Paths {
+		if of, ok := c.hops[route.Path{NextHop: p.NextHop, Interface: p.Interface}]; ok {
+			r.Paths[i].Packets, r.Paths[i].Bytes = &of.Packets, &of.Bytes
+		}
+	}
+}
+
+// counted returns the counts of entries. Those of next hops may be missing: /v1/next-hops says why.
+func (a *Agent) counted(ctx context.Context, entries []fib.Entry) (c counted, err error) {
 	if a.cfg.Counter == nil {
-		return nil, fmt.Errorf("packets are not counted: %s", a.uncounted())
+		return counted{}, fmt.Errorf("packets are not counted: %s", a.uncounted())
 	}
 	keys := make([]route.Key, 0, len(entries))
 	for _, e := range entries {
@@ -97,10 +109,18 @@ func (a *Agent) routeCounts(ctx context.Context,
 			keys = append(keys, e.Key)
 		}
 	}
-	if len(keys) == 0 { // which would not ask for none
-		return nil, nil
+	if len(keys) == 0 { // which would ask for all
+		return counted{}, nil
 	}
-	return a.cfg.Counter.CountRoutes(ctx, keys)
+	if c.routes, err = a.cfg.Counter.CountRoutes(ctx, keys); err != nil {
+		return counted{}, err
+	}
+	hops, _ := a.countHops(ctx)
+	c.hops = make(map[route.Path]route.Counts, len(hops))
+	for _, h := range hops {
+		c.hops[h.Path] = h.Counts
+	}
+	return c, nil
 }
 
 // Why tunnels are not told apart.

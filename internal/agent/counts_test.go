@@ -139,7 +139,7 @@ func TestNotCountedSaysWhy(t *testing.T) {
 			t.Fatalf("%+v", hops)
 		}
 		if h := hops.NextHops[1]; h.NextHop != "192.0.2.7" || *h.Encapsulation != route.IPIP ||
-			h.Packets != 3 || h.Bytes != 4 {
+			*h.Packets != 3 || *h.Bytes != 4 {
 			t.Errorf("%+v", h)
 		}
 	}, func(c *Config) { c.Counter = counter })

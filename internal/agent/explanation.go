@@ -121,7 +121,7 @@ type DataplaneAnswer struct {
 	NotCounted string  `json:"notCounted,omitempty"`
 	// NextHops are those of that entry, with what was sent to each, for whatever prefix;
 	// NextHopsNotCounted says why there are none.
-	NextHops           []HopCounted `json:"nextHops,omitempty"`
+	NextHops           []PathStatus `json:"nextHops,omitempty"`
 	NextHopsNotCounted string       `json:"nextHopsNotCounted,omitempty"`
 }
 

@@ -53,8 +53,8 @@ func (a *Agent) collectCounts(gauge, counter func(name, help string, labels ...s
 	bytesToHop := counter("next_hop_bytes_total", "Bytes of these, as VPP counts them: with the "+
 		"header of the link or the tunnel, twice.", "next_hop", "interface")
 	for _, h := range hops[:min(len(hops), most)] {
-		toHop(float64(h.Packets), h.NextHop, h.Interface)
-		bytesToHop(float64(h.Bytes), h.NextHop, h.Interface)
+		toHop(float64(*h.Packets), h.NextHop, h.Interface)
+		bytesToHop(float64(*h.Bytes), h.NextHop, h.Interface)
 	}
 }
 

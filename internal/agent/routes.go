@@ -43,6 +43,10 @@ type PathStatus struct {
 	Weight uint8   `json:"weight"`
 	// Encapsulation is how packets leave to NextHop, a node; absent if plain.
 	Encapsulation *route.Encap `json:"encapsulation,omitempty"`
+	// Packets and Bytes were sent to this next hop, for whatever prefix, as the data plane counts
+	// them; absent where nobody asked, and where it does not.
+	Packets *uint64 `json:"packets,omitempty"`
+	Bytes   *uint64 `json:"bytes,omitempty"`
 }
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
@@ -73,10 +77,10 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.FIB != nil {
 		entries = a.cfg.FIB.Entries(within)
 	}
-	var counts map[route.Key]route.Counts
+	var counts counted
 	if r.URL.Query().Get("counters") == "true" {
 		var err error
-		if counts, err = a.routeCounts(r.Context(), entries); err != nil {
+		if counts, err = a.counted(r.Context(), entries); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
@@ -86,16 +90,14 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeRoutes writes what writeJSON would write for the whole list.
-func writeRoutes(w io.Writer, entries []fib.Entry, counts map[route.Key]route.Counts,
+func writeRoutes(w io.Writer, entries []fib.Entry, counts counted,
 	owner func(route.Key, route.Origin) string) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	separator := "[\n  "
 	for _, e := range entries {
 		status := routeStatus(e)
 		status.Source = owner(e.Key, e.Origin)
-		if c, ok := counts[e.Key]; ok {
-			status.Packets, status.Bytes = &c.Packets, &c.Bytes
-		}
+		counts.addTo(&status, e)
 		text, err := json.MarshalIndent(status, "  ", "  ")
 		if err != nil {
 			return err

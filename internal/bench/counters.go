@@ -1,14 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"time"
 
+	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/route"
 )
 
 // counters asks what routes have forwarded: all of them, for which VPP lists them, and as many as
-// are looked up.
+// are looked up. Then it has the agent answer `routes`, with and without.
 func counters(l *lab) error {
 	b, p := l.b, l.plane
 	c, err := p.connect(b.ctx)
@@ -16,39 +21,46 @@ func counters(l *lab) error {
 		return err
 	}
 	defer c.stop()
-	ops := attachedOps(hostPrefixes(b.pick(100_000, 20_000)), hops[0])
-	keys := make([]route.Key, len(ops))
-	for i, op := range ops {
-		keys[i] = op.Route.Key
-	}
-	if _, err := c.apply(b.ctx, ops); err != nil {
+	e := c.engine(b.ctx, "")
+	defer e.stop()
+	prefixes := hostPrefixes(b.pick(100_000, 20_000))
+	if _, err := e.learn(b.ctx, prefixes, []route.Path{{NextHop: hops[0]}}); err != nil {
 		return err
 	}
-	timed := func(s *series, f func() (n int, err error), want int) func() error {
+	keys := make([]route.Key, len(prefixes))
+	for i, p := range prefixes {
+		keys[i].Prefix = p
+	}
+	answers := agent.New(agent.Config{Dataplane: "vpp", FIB: e.Engine, Counter: c,
+		Log: discard}).AdminHandler()
+
+	var counted, looked, listed, shown, shownCounted series
+	count := func(keys []route.Key) func() error {
 		return func() error {
-			began := time.Now()
-			n, err := f()
-			if err == nil && n != want {
-				err = fmt.Errorf("%d of %d routes", n, want)
+			got, err := c.CountRoutes(b.ctx, keys)
+			if err == nil && len(got) != len(keys) {
+				err = fmt.Errorf("%d of %d routes are counted", len(got), len(keys))
 			}
-			*s = append(*s, time.Since(began).Seconds()*1000)
 			return err
 		}
 	}
-	var counted, looked, listed series
-	count := func(keys []route.Key) func() (int, error) {
-		return func() (int, error) {
-			got, err := c.CountRoutes(b.ctx, keys)
-			return len(got), err
+	list := func() error {
+		_, err := c.Routes(b.ctx)
+		return err
+	}
+	show := func(query string) func() error {
+		return func() error {
+			w := unread{header: http.Header{}}
+			answers.ServeHTTP(&w, httptest.NewRequest(http.MethodGet, "/v1/routes"+query, nil))
+			if w.failed {
+				return errors.New("the agent does not list its routes")
+			}
+			return nil
 		}
 	}
-	list := func() (int, error) {
-		got, err := c.Routes(b.ctx)
-		return len(got), err
-	}
-	err = rounds(b.pick(9, 5), timed(&counted, count(keys), len(keys)),
-		timed(&listed, list, len(keys)),
-		timed(&looked, count(keys[:route.MaxLookups]), route.MaxLookups))
+	err = rounds(b.pick(9, 5), timed(&counted, count(keys)), timed(&listed, list),
+		timed(&looked, count(keys[:route.MaxLookups])),
+		timed(&shown, show("")), timed(&shownCounted, show("?counters=true")))
 	if err != nil {
 		return err
 	}
@@ -57,6 +69,28 @@ func counters(l *lab) error {
 		b.quiet(p.limit(atMost(1.5))), on)
 	b.single(fmt.Sprintf("counters: %d routes, looked up", route.MaxLookups), "ms",
 		looked.median(), noBudget, on)
-	_, err = c.apply(b.ctx, deletions(ops))
+	b.compare("counters: the answer to `routes --counters`", "ms", shownCounted,
+		"to `routes`", shown, noBudget, "")
+	_, err = e.learn(b.ctx, prefixes, nil)
 	return err
 }
+
+// timed adds the milliseconds that f takes.
+func timed(s *series, f func() error) func() error {
+	return func() error {
+		began := time.Now()
+		err := f()
+		*s = append(*s, time.Since(began).Seconds()*1000)
+		return err
+	}
+}
+
+// unread is an answer that nobody reads.
+type unread struct {
+	header http.Header
+	failed bool
+}
+
+func (u *unread) Header() http.Header         { return u.header }
+func (u *unread) Write(b []byte) (int, error) { return io.Discard.Write(b) }
+func (u *unread) WriteHeader(status int)      { u.failed = status != http.StatusOK }

@@ -81,7 +81,8 @@ func TestIPIPOnVPP(t *testing.T) {
 	l.apply(t, ipipNodeResource("us", ours+"/24", "10.1.0.1"))
 	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
 	v := us.startVPP(t, vpp)
-	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket(),
+		"--vpp-stats-socket", v.StatsSocket()}
 	us.agent.Flags = []string{"--learn", "ipam"}
 	pod := l.podBehindVPP(t, us, v, "10.1.0.7")
 
@@ -147,7 +148,12 @@ func TestIPIPOnVPP(t *testing.T) {
 	var all []agent.TunnelStatus
 	check(t, us.ask(t.Context(), &all, "tunnels"))
 	if len(all) != 1 || all[0].Node != "near" || all[0].State != "programmed" {
-		t.Errorf("tunnels %+v", all)
+		t.Fatalf("tunnels %+v", all)
+	}
+	// What comes in is counted for all nodes together.
+	if n := all[0]; n.PacketsIn != nil || n.PacketsOut == nil || *n.PacketsOut == 0 ||
+		n.NotCounted == "" {
+		t.Errorf("packets in %v, out %v, %s", n.PacketsIn, n.PacketsOut, n.NotCounted)
 	}
 }
 

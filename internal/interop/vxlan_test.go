@@ -94,7 +94,8 @@ func TestVXLANOnVPP(t *testing.T) {
 	check(t, l.Data.ClaimBlock(t.Context(), "us", own.block))
 	v := us.startVPP(t, vpp)
 	check(t, us.NS.FillChecksums("uplink"))
-	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket()}
+	us.agent.Dataplane = []string{"--dataplane", "vpp", "--vpp-socket", v.APISocket(),
+		"--vpp-stats-socket", v.StatsSocket()}
 	us.agent.Flags = []string{"--learn", "ipam"}
 	pod := l.podBehindVPP(t, us, v, "10.1.0.7")
 
@@ -173,7 +174,11 @@ func TestVXLANOnVPP(t *testing.T) {
 	check(t, us.ask(t.Context(), &all, "tunnels"))
 	if len(all) != 1 || all[0].Node != "near" || all[0].State != "programmed" ||
 		all[0].Encapsulation.String() != "VXLAN" || all[0].MTU != 1450 {
-		t.Errorf("tunnels %+v", all)
+		t.Fatalf("tunnels %+v", all)
+	}
+	if n := all[0]; n.PacketsIn == nil || *n.PacketsIn == 0 || n.PacketsOut == nil ||
+		*n.PacketsOut == 0 || n.NotCounted != "" {
+		t.Errorf("packets in %v, out %v, %s", n.PacketsIn, n.PacketsOut, n.NotCounted)
 	}
 }
 

@@ -1,0 +1,126 @@
+package vpp
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/vpp/vpptest"
+)
+
+// aSegment is one in which a route has forwarded three packets.
+func aSegment(t *testing.T) []byte {
+	t.Helper()
+	s, err := vpptest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ServeStats(); err != nil {
+		t.Fatal(err)
+	}
+	s.AddInterface("loop0", netip.MustParsePrefix("10.0.1.1/24"))
+	s.Forward(route.Key{Prefix: netip.MustParsePrefix("10.0.1.0/24")}, 3)
+	mapped, err := mapSegment(t.Context(), s.StatsSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	return slices.Clone(mapped)
+}
+
+var allCounters = []string{receivedByLink, sentByLink, byRoute, byAdjacency}
+
+func TestReadCounters(t *testing.T) {
+	whole := aSegment(t)
+	s, err := readCounters(whole, allCounters)
+	if err != nil || s.of(byRoute, 0) != (route.Counts{Packets: 3, Bytes: 300}) ||
+		s.of(byRoute, 1<<31) != (route.Counts{}) {
+		t.Fatalf("%v, %v", s, err)
+	}
+	for name, tc := range map[string]struct {
+		change func([]byte) []byte
+		says   string
+	}{
+		"short":         {func(b []byte) []byte { return b[:30] }, "too short"},
+		"empty":         {func(b []byte) []byte { return nil }, "too short"},
+		"of an old VPP": {func(b []byte) []byte { b[0] = 1; return b }, "version 1, not 2"},
+		"being changed": {func(b []byte) []byte { b[24] = 1; return b }, errMoved.Error()},
+		"without a directory": {func(b []byte) []byte { clear(b[32:40]); return b },
+			errMoved.Error()},
+		"without routes": {func(b []byte) []byte {
+			at := strings.Index(string(b), byRoute)
+			b[at] = 'x'
+			return b
+		}, "VPP has no " + byRoute},
+	} {
+		_, err := readCounters(tc.change(slices.Clone(whole)), allCounters)
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// VPP writes while the segment is read: whatever a length or an address has become, nothing beyond
+// the segment is read or allocated.
+func TestReadCountersOfGarbage(t *testing.T) {
+	whole := aSegment(t)
+	base := binary.NativeEndian.Uint64(whole[8:])
+	random := rand.New(rand.NewPCG(1, 2))
+	refused := 0
+	for range 50_000 {
+		b := slices.Clone(whole)
+		for range 1 + random.IntN(3) {
+			at := random.IntN(len(b)/8) * 8
+			values := []uint64{0, 1, 7, base, base - 1, base + 1, base + uint64(len(b)),
+				base + uint64(at), 1<<32 - 1, 1<<63 - 1, 1<<64 - 1, random.Uint64()}
+			binary.NativeEndian.PutUint64(b[at:], values[random.IntN(len(values))])
+		}
+		s, err := readCounters(b[:len(b)-random.IntN(9)], allCounters)
+		if err != nil {
+			refused++
+			continue
+		}
+		total := 0
+		for _, threads := range s {
+			for _, thread := range threads {
+				total += len(thread)
+			}
+		}
+		if total > len(b) {
+			t.Fatalf("%d bytes out of %d", total, len(b))
+		}
+	}
+	if refused == 0 {
+		t.Error("no garbage was found out")
+	}
+}
+
+// A reading is tried again while VPP changes the segment.
+func TestReadSegmentIsTriedAgain(t *testing.T) {
+	b := aSegment(t)
+	tries := 0
+	_, err := tryCounters(t.Context(), func() (segment, error) {
+		if tries++; tries == 3 {
+			b[24] = 0
+		} else {
+			b[24] = 1
+		}
+		return readCounters(b, allCounters)
+	})
+	if err != nil || tries != 3 {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+	tries = 0
+	_, err = tryCounters(t.Context(), func() (segment, error) { tries++; return nil, errMoved })
+	if !errors.Is(err, errMoved) || tries != segmentTries {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+}
