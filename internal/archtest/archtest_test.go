@@ -97,9 +97,10 @@ var sole = []struct {
 		"Kubernetes' types do not leave their adapter, and its stand-in"},
 	{module + "/internal/kubernetes",
 		[]string{"internal/reflectors", "internal/calico/kubernetes", "internal/secrets",
-			"cmd/vpp-route-agent", "internal/demo", "internal/bench"},
+			"cmd/vpp-route-agent", "internal/demo", "internal/bench", "internal/chaos",
+			"internal/testcluster"},
 		"Nodes for the reflector controller, Calico's data, passwords: nothing else is read; " +
-			"demo and benchmarks have its stand-in"},
+			"whatever runs a cluster to show, break or measure agents has its stand-in"},
 	{"github.com/spf13/", []string{"cmd/vpp-route-agent"}, "flags end in cmd"},
 }
 

@@ -47,7 +47,8 @@ type cluster struct {
 	kind      kind
 	layout    layout
 	etcd      *etcdCluster
-	nodes     []*node // agent, agent, BIRD; or twelve
+	kube      *testcluster.APIServer // that has the same; nil: agents are in etcd
+	nodes     []*node                // agent, agent, BIRD; or twelve
 	control   [2]*netlab.Namespace
 	controlTo netip.Addr
 	outside   *netlab.Namespace // the attacker's machine; nil before it is needed
@@ -70,14 +71,17 @@ func newCluster(ctx context.Context, s settings, k kind) (*cluster, error) {
 
 // newClusterWith has an etcd program of its own for the members; "": this one.
 func newClusterWith(ctx context.Context, s settings, k kind, etcd string) (*cluster, error) {
-	return makeCluster(ctx, s, k, etcd, func(c *cluster) error {
-		for i := range 3 {
-			if err := c.addNode(ctx, i, i == 2, i < 2); err != nil {
-				return err
-			}
+	return makeCluster(ctx, s, k, etcd, func(c *cluster) error { return c.addThree(ctx) })
+}
+
+// addThree adds two nodes with our agent and one with BIRD.
+func (c *cluster) addThree(ctx context.Context) error {
+	for i := range 3 {
+		if err := c.addNode(ctx, i, i == 2, i < 2); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // makeCluster makes a cluster whose nodes addNodes adds.
@@ -89,9 +93,10 @@ func makeCluster(
 	if c.Cluster, err = testcluster.New("chaos", s.programs, s.log); err != nil {
 		return nil, err
 	}
+	made := c
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, made.close())
 		}
 	}()
 	if c.etcd, err = startEtcd(ctx, c.Cluster, s.self, etcd); err != nil {
@@ -119,6 +124,9 @@ func (c *cluster) close() error {
 		if n.api != nil {
 			n.api.Close()
 		}
+	}
+	if c.kube != nil {
+		return errors.Join(c.kube.Close(), c.Close())
 	}
 	return c.Close()
 }

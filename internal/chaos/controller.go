@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -42,6 +41,8 @@ type layout struct {
 	loss   bool
 	// overlay: three nodes with VPP and without BGP have pools that encapsulate.
 	overlay bool
+	// kubernetes: agents and controllers find the data in the Kubernetes API
+	kubernetes bool
 }
 
 // zones of the twelve nodes, in turn.
@@ -57,6 +58,11 @@ type controller struct {
 func newControlled(ctx context.Context, s settings, k kind, l layout) (*cluster, error) {
 	return makeCluster(ctx, s, k, "", func(c *cluster) error {
 		c.layout = l
+		if l.kubernetes {
+			if err := c.startAPI(); err != nil {
+				return err
+			}
+		}
 		if l.ipv6 {
 			if err := c.addPool6(ctx); err != nil {
 				return err
@@ -138,8 +144,8 @@ func (c *cluster) addController(i int) (err error) {
 
 func (c *cluster) startController(ct *controller) (err error) {
 	ct.process, err = c.Start(netlab.Spec{Name: ct.name, Namespace: ct.ns, Path: c.Agent,
-		Args: []string{"reflector-controller", "--node-name", ct.name,
-			"--etcd-endpoints", strings.Join(c.Endpoints, ",")}})
+		Args: append([]string{"reflector-controller", "--node-name", ct.name},
+			c.Datastore()...)})
 	return err
 }
 
@@ -150,8 +156,7 @@ func (c *cluster) command(ctx context.Context, args ...string) error {
 }
 
 func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
-	args = slices.Concat([]string{"reflectors"}, args,
-		[]string{"--etcd-endpoints", strings.Join(c.Endpoints, ",")})
+	args = slices.Concat([]string{"reflectors"}, args, c.Datastore())
 	return c.controllers[0].ns.Run(ctx, c.Agent, args...)
 }
 

@@ -53,7 +53,7 @@ type fault struct {
 // faults are all that this command can make, in the order of the table.
 var faults = slices.Concat(agentFaults, ipv6Faults, drainFaults, configFaults, peerFaults,
 	routerFaults, reflectorFaults, etcdFaults, inputFaults, hostFaults, memoryFaults,
-	vppFaults, overlayFaults, apiFaults, controllerFaults)
+	vppFaults, overlayFaults, apiFaults, controllerFaults, kubernetesFaults)
 
 // pick returns the faults to run, grouped by the kind of cluster that they need.
 func pick(all []fault, chosen *regexp.Regexp, short bool) (picked []fault) {
@@ -235,6 +235,9 @@ func makeFor(ctx context.Context, s settings, f fault) (*cluster, error) {
 	}
 	if f.layout.overlay {
 		return newOverlay(ctx, s, f.kind, f.layout)
+	}
+	if f.layout.kubernetes {
+		return newKubernetes(ctx, s, f.kind, f.layout)
 	}
 	if !f.oldEtcd {
 		return newCluster(ctx, s, f.kind)

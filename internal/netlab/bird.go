@@ -256,6 +256,8 @@ type BirdRoute struct {
 	LocalPref string     // BGP.local_pref
 	Origin    string     // BGP.origin: "IGP"
 	ASPath    string     // BGP.as_path
+	// Communities are BGP.community: "(64512,77) (64512,78)". String does not have them.
+	Communities string
 }
 
 // String is one line: prefix, next hop, LOCAL_PREF, origin and AS path.
@@ -292,6 +294,8 @@ func parseRoutes(lines []string) (found []BirdRoute) {
 				last.Origin = value
 			case "BGP.as_path":
 				last.ASPath = value
+			case "BGP.community":
+				last.Communities = value
 			}
 			continue
 		}

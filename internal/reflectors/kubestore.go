@@ -43,11 +43,13 @@ type kubeStore struct {
 	KubernetesConfig
 	group    string // found
 	leadTime time.Duration
-	log      *slog.Logger // of whoever uses it
+	readTime time.Duration // after which a leader that cannot read all says why
+	log      *slog.Logger  // of whoever uses it
 }
 
 func newKubeStore(c KubernetesConfig, log *slog.Logger) *kubeStore {
-	return &kubeStore{KubernetesConfig: c, group: c.Group, leadTime: leadTime, log: log}
+	return &kubeStore{KubernetesConfig: c, group: c.Group, log: log, leadTime: leadTime,
+		readTime: readTimeout}
 }
 
 func (*kubeStore) String() string { return "the Kubernetes API" }

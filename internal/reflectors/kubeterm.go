@@ -133,7 +133,7 @@ func (t *kubeTerm) id() string { return t.term }
 var errNotAllRead = errors.New("not all of the Kubernetes API has been read yet")
 
 func (t *kubeTerm) read(ctx context.Context, version string) (*reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.store.readTime)
 	defer cancel()
 	for {
 		r, err := t.look(version)

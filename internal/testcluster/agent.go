@@ -61,15 +61,15 @@ func (a *Agent) Start(context.Context) (err error) {
 	args := slices.Concat(a.Wrap, []string{
 		a.Binary, "run", "--node-name", a.Name,
 		"--admin-socket", a.Socket, "--state-dir", a.StateDir,
-	}, a.cluster.datastore(), a.Dataplane, a.Flags)
+	}, a.cluster.Datastore(), a.Dataplane, a.Flags)
 	a.Process, err = a.cluster.Start(netlab.Spec{
 		Name: a.Name, Namespace: a.NS, Path: args[0], Args: args[1:],
 	})
 	return err
 }
 
-// datastore are the flags by which an agent finds the data.
-func (c *Cluster) datastore() []string {
+// Datastore are the flags by which agents, and commands, find the data.
+func (c *Cluster) Datastore() []string {
 	if c.Kubeconfig != "" {
 		return []string{"--datastore-type", "kubernetes", "--kubeconfig", c.Kubeconfig}
 	}

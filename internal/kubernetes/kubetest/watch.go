@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -41,6 +42,13 @@ func bookmark(q request, version int, notes map[string]string) sent {
 	return sent{"BOOKMARK", map[string]any{"apiVersion": q.apiVersion, "kind": singular(q),
 		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version),
 			"creationTimestamp": nil, "annotations": notes}}}
+}
+
+// since needs s.mu. It returns the events after a version.
+func (s *Server) since(version int) []event {
+	return s.events[sort.Search(len(s.events), func(i int) bool {
+		return s.events[i].version > version
+	}):]
 }
 
 // watch sends what has changed since the version that the client has, or all there is and a mark.
@@ -102,13 +110,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {
 		default:
 		}
 		s.mu.Lock()
-		events, changed, now := slices.Clone(s.events), s.changed, s.state.version
+		events, changed, now := s.since(from), s.changed, s.state.version
 		silent, marks := s.faults.silent, s.faults.bookmarks && wantsMarks
 		garbled, known := s.faults.garbled, s.knows(q)
 		s.mu.Unlock()
 		for _, e := range events {
-			if e.version <= from || silent {
-				continue
+			if silent {
+				break
 			}
 			from = e.version
 			switch seen := e.seenBy(q); {
