@@ -278,7 +278,7 @@ func decodeStatus(value []byte, version string) (Status, error) {
 		return Status{}, err
 	case !ok:
 		return Status{Format: head.Format, Version: head.Version}, nil
-	case min(s.Up, s.Wanted-s.Up, s.DownMore, s.ReflectorsMore) < 0:
+	case min(s.Up, s.Wanted-s.Up, s.DownMore, s.ReflectorsMore, s.Drifted, s.Refused) < 0:
 		return Status{}, errNegative
 	case !wordForm.MatchString(s.Digest) || !wordForm.MatchString(s.Dataplane):
 		return Status{}, errors.New("digest and dataplane are words of letters and digits")

@@ -98,6 +98,10 @@ type Status struct {
 	ReflectorsMore int       `json:"reflectorsMore,omitempty"`
 	Draining       bool      `json:"draining,omitempty"`
 	Dataplane      string    `json:"dataplane"` // "vpp", "kernel", or "none": no workloads
+	// Drifted and Refused count the routes that the data plane does not have as it acknowledged
+	// them, and that it refuses.
+	Drifted int `json:"drifted,omitempty"`
+	Refused int `json:"refused,omitempty"`
 }
 
 // Down is a session with a Calico node that is not up.
@@ -237,6 +241,17 @@ func (w *World) meshIsOn() bool {
 func Digest(self string, s *calico.Snapshot) string {
 	peers, _ := bgp.Peers(self, s)
 	return digest(peers, s.Nodes[self], resources(s))
+}
+
+// Digests are those of all nodes of a snapshot.
+func Digests(s *calico.Snapshot) map[string]string {
+	planner, all, out := bgp.NewPlanner(s), resources(s), map[string]string{}
+	var peers []bgp.Peer
+	for name, n := range s.Nodes {
+		peers, _ = planner.AppendPeers(peers[:0], name)
+		out[name] = digest(peers, n, all)
+	}
+	return out
 }
 
 func digest(peers []bgp.Peer, self calico.Node, resources []byte) string {

@@ -303,31 +303,6 @@ inside; for IPIP those that leave by routes to that node alone, since each route
 	})
 }
 
-func auditCommand() *cobra.Command {
-	var f agentFlags
-	return f.addTo(&cobra.Command{
-		Use: "audit", Short: "Compare all routes of ours with one listing of the data plane",
-		Long: `Compare all routes of ours with one listing of the data plane, and show what is
-missing, different or extra. It is repaired or only reported, as --drift of the running agent says.
-VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 routes. Exit status
-0 says that everything agrees, whether or not routes of others hide some of ours.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var r agent.AuditStatus
-			if err := post(cmd.Context(), f.socket, "/v1/audit", nil, &r); err != nil {
-				return err
-			}
-			if err := show(f, cmd.OutOrStdout(), r, printAudit); err != nil {
-				return err
-			}
-			if n := r.Missing + r.Different + r.Extra; n > 0 {
-				return fmt.Errorf("%s not as the data plane had acknowledged",
-					count(n, "route is", "routes are"))
-			}
-			return nil
-		},
-	})
-}
-
 func guardCommand() *cobra.Command {
 	c := &cobra.Command{Use: "guard", Short: "The guard against mass deletion"}
 	var socket string

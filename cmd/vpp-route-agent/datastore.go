@@ -235,10 +235,22 @@ func (c config) where() string {
 const readPatience = 15 * time.Second
 
 // readDatastore reads Calico's data once, as the agent of a node would.
-func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapshot, error) {
+func readDatastore(ctx context.Context, cfg config, node string) (s *calico.Snapshot, err error) {
+	err = withDatastore(ctx, cfg, node, func(_ context.Context, _ source,
+		got *calico.Snapshot) error {
+		s = got
+		return nil
+	})
+	return s, err
+}
+
+// withDatastore hands over what the agent of a node would read, and the source, which can be asked
+// for more.
+func withDatastore(ctx context.Context, cfg config, node string,
+	use func(context.Context, source, *calico.Snapshot) error) error {
 	source, err := newSource(cfg, node, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, usageError{err}
+		return usageError{err}
 	}
 	defer sayWhenSlow(func() string {
 		return fmt.Sprintf("%s, for %s at most", cfg.where(), readPatience)
@@ -252,10 +264,10 @@ func readDatastore(ctx context.Context, cfg config, node string) (*calico.Snapsh
 	}()
 	select {
 	case s := <-source.Snapshots():
-		return s, nil
+		return use(ctx, source, s)
 	case <-ctx.Done():
 	}
-	return nil, fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(),
+	return fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(),
 		source.status().Error)
 }
 

@@ -14,20 +14,32 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
+// explainCall is a call of explain.
+type explainCall struct {
+	nodeCall
+	socket, from string
+}
+
 func explainCommand() *cobra.Command {
-	var f agentFlags
-	return f.addTo(&cobra.Command{
-		Use:   "explain ADDRESS|PREFIX",
+	var e explainCall
+	c := e.addTo(&cobra.Command{
+		Use:   "explain ADDRESS|PREFIX [--from NODE]",
 		Short: "Show how packets to an address are forwarded, or the first step that fails",
 		Long: `Show how packets to an address or prefix are forwarded, or why not. The first line is
 the verdict: it names the first step that fails, from Calico's data to what the data plane answers
 at this moment. Then come the steps, and all that they were judged by: whose the address is, what
 peers announced, which routes cover it, and what peers get of it.
 
-Exit status 0 says that no step fails, 1 that one does. docs/explain.md has the verdict on each of
-many broken situations, and what to do.`,
+With --from NODE the agents of both ends are asked: that of NODE, and that of the node that IPAM
+gives the address to. The verdict names the end that is broken.
+
+` + asking + `
+
+Exit status 0 says that no step fails, 1 that one does, or with --from that an end could not be
+asked. docs/explain.md has the verdict on each of many broken situations, and what to do.`,
 		Example: `  vpp-route-agent explain 10.1.0.7
-  vpp-route-agent explain 10.1.0.0/26 -o json`,
+  vpp-route-agent explain 10.1.0.0/26 -o json
+  vpp-route-agent explain 10.1.0.7 --from edge-7 --config /etc/vpp-route-agent/agent.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("explain takes one address or prefix")
@@ -35,37 +47,48 @@ many broken situations, and what to do.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := agent.ParsePrefixOrAddr(args[0]); err != nil {
+			asked, err := agent.ParsePrefixOrAddr(args[0])
+			if err != nil {
 				return usageError{err}
 			}
-			var e agent.Explanation
-			query := url.Values{"prefix": {args[0]}}
-			if err := get(cmd.Context(), f.socket, "/v1/explain", query, &e); err != nil {
-				return err
+			if cmd.Flags().Changed("from") {
+				return e.both(cmd, asked)
 			}
-			if err := show(f, cmd.OutOrStdout(), e, printExplanation); err != nil {
-				return err
-			}
-			if !e.OK {
-				return errSilent
-			}
-			return nil
+			return e.here(cmd, args[0])
 		},
 	})
+	socketFlag(c, &e.socket)
+	c.Flags().StringVar(&e.from, "from", "", "node that the packets come from: ask the agents of "+
+		"both ends")
+	return c
+}
+
+// here asks the agent of this node.
+func (e *explainCall) here(cmd *cobra.Command, asked string) error {
+	for _, name := range append([]string{"config", "query-port", "timeout"}, nodeSettings...) {
+		if cmd.Flags().Changed(name) {
+			return usageError{fmt.Errorf("--%s goes with --from", name)}
+		}
+	}
+	var x agent.Explanation
+	query := url.Values{"prefix": {asked}}
+	if err := get(cmd.Context(), e.socket, "/v1/explain", query, &x); err != nil {
+		return err
+	}
+	if err := show(agentFlags{asJSON: e.asJSON}, cmd.OutOrStdout(), x,
+		printExplanation); err != nil {
+		return err
+	}
+	if !x.OK {
+		return errSilent
+	}
+	return nil
 }
 
 func printExplanation(w io.Writer, e agent.Explanation) error {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%s\n\n", e.Verdict)
-	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, s := range e.Steps {
-		mark := "ok"
-		if !s.OK {
-			mark = "FAILS"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", s.Name, mark, s.Text)
-	}
-	_ = tw.Flush() // to a strings.Builder
+	writeSteps(b, e.Steps)
 	writePaths(b, e.Paths)
 	writeClaims(b, e.Routes)
 	writeInside(b, e)
@@ -80,6 +103,18 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func writeSteps(b *strings.Builder, steps []agent.ExplainStep) {
+	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, s := range steps {
+		mark := "ok"
+		if !s.OK {
+			mark = "FAILS"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", s.Name, mark, s.Text)
+	}
+	_ = tw.Flush() // to a strings.Builder
 }
 
 // counted says what was forwarded by an entry; "" where nothing counts.

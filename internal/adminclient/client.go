@@ -85,6 +85,13 @@ func (c *Client) Copy(ctx context.Context, path string, query url.Values, w io.W
 	return nil
 }
 
+// ErrAway is the cause of an error where nobody listens, or nobody answers in time.
+var ErrAway = errors.New("away")
+
+type awayError struct{ error }
+
+func (e awayError) Unwrap() []error { return []error{e.error, ErrAway} }
+
 // StatusError is the status of an answer that Copy has copied, other than 200 OK.
 type StatusError string
 
@@ -143,7 +150,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return errors.New("interrupted")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s does not answer: %w", c, context.DeadlineExceeded)
+		return awayError{fmt.Errorf("%s does not answer: %w", c, context.DeadlineExceeded)}
 	case c.socket == "":
 		return c.explainRemote(err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -161,8 +168,8 @@ func (c *Client) explainRemote(err error) error {
 	var refused *net.OpError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nothing listens on %s: is the agent of %s running, with "+
-			"--query-listen?", c.address, c.node)
+		return awayError{fmt.Errorf("nothing listens on %s: is the agent of %s running, with "+
+			"--query-listen?", c.address, c.node)}
 	case errors.As(err, &wrong):
 		return fmt.Errorf("%s is not believed: %w", c, wrong.Err)
 	case errors.As(err, &refused) && refused.Op == "remote error":

@@ -50,6 +50,12 @@ func (a *Agent) stepReport(now time.Time) {
 	s.Format, s.Version, s.Digest = reflector.StatusFormat, a.cfg.Version, a.applied.digest
 	s.Draining = a.drainState() != drainNone
 	s.Dataplane = a.cfg.Dataplane
+	if a.cfg.FIB != nil {
+		for _, c := range a.cfg.FIB.Stats().Routes {
+			s.Drifted += c.Drifted
+			s.Refused += c.Failed
+		}
+	}
 	a.cfg.Report(s)
 }
 

@@ -137,6 +137,21 @@ func (o Object) Put(s *calico.Store, as Options) {
 	}
 }
 
+// Placed is an item and its place in a Store.
+type Placed struct {
+	Place string
+	Item  calico.Item
+}
+
+// Items are what o stands for, for whoever wants those of all nodes.
+func (o Object) Items(as Options) (all []Placed) {
+	c := converter{as.UsePodCIDR, as.NodeRef, func(calico.Key) any { return nil }}
+	for _, p := range o.kind.convert(c, o.object) {
+		all = append(all, Placed{p.place, p.item})
+	}
+	return all
+}
+
 // Delete undoes Put, also of an object that says something else by now.
 func (o Object) Delete(s *calico.Store) {
 	place := o.kind.place(o.object)
