@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/calico/kubernetes"
 	"vpp-route-agent/internal/demo"
+	"vpp-route-agent/internal/reflectors"
 )
 
 // labCommand writes Calico's data where there is no calicoctl and no CNI plugin: in labs, the demo
@@ -21,10 +23,11 @@ import (
 func labCommand() *cobra.Command {
 	var l lab
 	c := &cobra.Command{
-		Use: "lab", Short: "Write Calico's data into a lab's etcd", Hidden: true,
+		Use: "lab", Short: "Write Calico's data into a lab's datastore", Hidden: true,
 		Long: `Write Calico's data into a lab's etcd, as calicoctl, the CNI plugin and Calico's
-IPAM would. Not for a cluster that runs Calico: nothing here asks Kubernetes, and workloads appear
-in the datastore only.`,
+IPAM would. With --datastore-type kubernetes it goes to the Kubernetes API, where a workload is a
+Pod, and stays on its node. Not for a cluster that runs Calico: no kubelet is asked, and workloads
+appear in the datastore only.`,
 		Example: `  vpp-route-agent lab apply -f pool.yml
   vpp-route-agent lab attach node-1 web
   vpp-route-agent lab attach node-1 db 10.1.0.7
@@ -37,10 +40,16 @@ in the datastore only.`,
 		"http://127.0.0.1:2379")
 	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint,
 		"URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
+	addMissing(c.PersistentFlags(), labSettings)
 	c.AddCommand(l.apply(), l.delete(), l.attach(), l.borrow(), l.move(), l.release(),
-		l.claimBlock(), l.releaseBlock(), l.etcd())
+		l.claimBlock(), l.releaseBlock(), l.etcd(), l.kubernetes())
 	return c
 }
+
+// labSettings are the settings of `run` that say how the Kubernetes API is reached.
+var labSettings = []string{"datastore-type", "kubeconfig", "k8s-current-context",
+	"k8s-api-endpoint", "k8s-ca-file", "k8s-cert-file", "k8s-key-file",
+	"k8s-insecure-skip-tls-verify", "calico-api-group"}
 
 // lab is what its subcommands share.
 type lab struct {
@@ -49,13 +58,42 @@ type lab struct {
 }
 
 // in runs f on the lab's data.
-func (l *lab) in(ctx context.Context, f func(*calicotest.Cluster) error) error {
-	defer sayWhenSlow(func() string { return "the etcd at " + l.endpoint })()
-	cluster, err := calicotest.Connect(ctx, l.endpoint, nil)
+func (l *lab) in(cmd *cobra.Command, f func(*calicotest.Cluster) error) error {
+	store, err := l.kubernetesStore(cmd)
 	if err != nil {
 		return err
 	}
+	where := "the etcd at " + l.endpoint
+	if store != nil {
+		where = "the Kubernetes API"
+	}
+	defer sayWhenSlow(func() string { return where })()
+	var cluster *calicotest.Cluster
+	if store != nil {
+		cluster = calicotest.NewKubernetesCluster(store.Client, store.Group)
+	} else if cluster, err = calicotest.Connect(cmd.Context(), l.endpoint, nil); err != nil {
+		return err
+	}
 	return errors.Join(f(cluster), cluster.Close())
+}
+
+// kubernetesStore is where the data are; nil: they are in etcd.
+func (*lab) kubernetesStore(cmd *cobra.Command) (*reflectors.KubernetesConfig, error) {
+	if cmd.Flags().Changed("etcd-endpoints") {
+		return nil, nil
+	}
+	cfg, err := settingsOf(cmd)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if cfg.datastoreType != inKubernetes {
+		return nil, nil
+	}
+	store, err := cfg.kubernetesStore()
+	if err == nil && store.Group == "" {
+		store.Group, err = kubernetes.FindGroup(cmd.Context(), store.Client)
+	}
+	return store, err
 }
 
 // arguments demands so many of them; otherwise the command was called wrongly.
@@ -78,7 +116,7 @@ func (l *lab) apply() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return l.in(cmd.Context(), func(cluster *calicotest.Cluster) error {
+			return l.in(cmd, func(cluster *calicotest.Cluster) error {
 				applied, err := cluster.Apply(cmd.Context(), text)
 				for _, name := range applied {
 					fmt.Fprintf(cmd.OutOrStdout(), "applied %s\n", name)
@@ -96,7 +134,7 @@ func (l *lab) apply() *cobra.Command {
 func (l *lab) change(c *cobra.Command,
 	do func(context.Context, cluster, []string) (string, error)) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return l.in(cmd.Context(), func(c cluster) error {
+		return l.in(cmd, func(c cluster) error {
 			done, err := do(cmd.Context(), c, args)
 			if err == nil {
 				_, err = io.WriteString(cmd.OutOrStdout(), done)
@@ -239,5 +277,19 @@ func (l *lab) etcd() *cobra.Command {
 		"Kubernetes API that has what is in the etcd; empty: none")
 	c.Flags().StringVar(&at.KubeconfigDir, "kubeconfig-dir", ".", "folder for the kubeconfig of "+
 		"--kubernetes")
+	return c
+}
+
+func (l *lab) kubernetes() *cobra.Command {
+	var listen, dir string
+	c := &cobra.Command{
+		Use: "kubernetes", Args: arguments(0, 0),
+		Short: "Run a stand-in for the Kubernetes API for a lab until SIGTERM",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.ServeKubernetes(cmd.Context(), listen, dir)
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:6443", "address and port for clients")
+	c.Flags().StringVar(&dir, "data-dir", ".", "where the objects are kept, with a kubeconfig")
 	return c
 }

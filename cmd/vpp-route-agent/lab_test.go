@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/kubernetes/kubetest"
 )
 
 // runLab runs one lab command against the etcd that the environment names, with text on standard
@@ -83,5 +84,41 @@ func TestLabCalledWronglyIsAUsageError(t *testing.T) {
 		if _, err := runLab("", strings.Fields(args)...); !errors.As(err, &usageError{}) {
 			t.Errorf("lab %s: %v", args, err)
 		}
+	}
+}
+
+// With the settings of a calico-node the same goes to the Kubernetes API.
+func TestLabWritesToKubernetes(t *testing.T) {
+	t.Attr("part", "Kubernetes API, a stand-in")
+	s := kubetest.NewServer(t)
+	s.Install("crd.projectcalico.org/v1", calicotest.Plurals...)
+	t.Setenv("DATASTORE_TYPE", "kubernetes")
+	t.Setenv("KUBECONFIG", s.Kubeconfig())
+	const resources = `
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: p}
+spec: {cidr: 10.1.0.0/16}
+---
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: n1}
+spec: {}
+`
+	for _, step := range []struct{ stdin, args, want string }{
+		{resources, "apply -f -", "applied IPPool(p)\napplied Node(n1)\n"},
+		{"", "attach n1 web 10.1.0.7",
+			"attached default/web: 10.1.0.7 on n1 (block 10.1.0.0/26)\n"},
+		{"", "release web", "released default/web: 10.1.0.7 on n1 (block 10.1.0.0/26)\n"},
+		{"", "release-block 10.1.0.0/26", "10.1.0.0/26 is no longer a block of n1\n"},
+		{"", "delete IPPool p", "deleted IPPool(p)\n"},
+	} {
+		out, err := runLab(step.stdin, strings.Fields(step.args)...)
+		if err != nil || out != step.want {
+			t.Errorf("%s\ngot  %s%v\nwant %s", step.args, out, err, step.want)
+		}
+	}
+	if left := len(s.Objects("ippools.crd.projectcalico.org")) + len(s.Objects("pods")); left > 0 {
+		t.Errorf("%d objects are left", left)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +62,26 @@ func ServeEtcd(ctx context.Context, at Datastore) error {
 	}
 	<-ctx.Done()
 	return serving.Wait()
+}
+
+// ServeKubernetes runs a stand-in for the Kubernetes API at an address until ctx ends. What it has
+// is kept in a folder, with a kubeconfig for it.
+func ServeKubernetes(ctx context.Context, listen, dir string) error {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	api := kubetest.StartOn(l)
+	defer api.Close()
+	api.Install(kubernetes.GroupV1, calicotest.Plurals...)
+	if err := api.Keep(filepath.Join(dir, "objects.json")); err != nil {
+		return err
+	}
+	if _, err := api.WriteKubeconfig(dir, api.URL(), "token: "+kubetest.Token); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // relay joins each connection on l with one to the TCP address to, until ctx ends.

@@ -19,34 +19,16 @@ import (
 // Cluster writes the data of a Calico cluster. It is stateless: several, also in several processes,
 // may write to one etcd. As in Calico each write is conditional on what was read.
 type Cluster struct {
-	client *clientv3.Client
+	values
+	client *clientv3.Client // for raw keys; nil: the data are not in etcd
 }
 
 // NewCluster writes through client.
-func NewCluster(client *clientv3.Client) *Cluster { return &Cluster{client} }
-
-// Close closes the client.
-func (c *Cluster) Close() error { return c.client.Close() }
+func NewCluster(client *clientv3.Client) *Cluster { return &Cluster{etcdValues{client}, client} }
 
 // Snapshot reads what an agent on node would see, and all blocks.
 func (c *Cluster) Snapshot(ctx context.Context, node string) (*calico.Snapshot, error) {
-	store := calico.NewStore(node)
-	revision := int64(0) // of the first range; the others are read at the same
-	ranges := append(calico.Needs{}.Ranges(node), calico.Range{Prefix: calico.DefaultBlocks})
-	for _, r := range ranges {
-		resp, err := c.client.Get(ctx, r.Prefix, clientv3.WithPrefix(),
-			clientv3.WithRev(revision))
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", r.Prefix, err)
-		}
-		if revision == 0 {
-			revision = resp.Header.Revision
-		}
-		for _, kv := range resp.Kvs {
-			store.Put(string(kv.Key), kv.Value)
-		}
-	}
-	return store.Snapshot(revision), nil
+	return c.snapshot(ctx, node)
 }
 
 // PutRaw writes any bytes under any key, for data that Calico would never write.
@@ -110,43 +92,33 @@ var errConflict = errors.New("changed by someone else meanwhile")
 
 // read decodes the value of key into v and returns its revision; 0 where there is none.
 func (c *Cluster) read(ctx context.Context, key calico.Key, v any) (revision int64, err error) {
-	resp, err := c.client.Get(ctx, key.String())
+	value, revision, err := c.get(ctx, key)
+	if err == nil && value != nil {
+		err = json.Unmarshal(value, v)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", key, err)
 	}
-	if len(resp.Kvs) == 0 {
-		return 0, nil
-	}
-	if err := json.Unmarshal(resp.Kvs[0].Value, v); err != nil {
-		return 0, fmt.Errorf("read %s: %w", key, err)
-	}
-	return resp.Kvs[0].ModRevision, nil
+	return revision, nil
 }
 
 // write puts v under key if the key still is at revision (0: does not exist), else returns
 // errConflict.
 func (c *Cluster) write(ctx context.Context, key calico.Key, v any, revision int64) error {
 	value, err := json.Marshal(v)
+	if err == nil {
+		err = c.put(ctx, key, value, revision)
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", key, err)
 	}
-	return c.commit(ctx, "write", key, revision, clientv3.OpPut(key.String(), string(value)))
+	return nil
 }
 
 // remove deletes key if it still is at revision, else returns errConflict.
 func (c *Cluster) remove(ctx context.Context, key calico.Key, revision int64) error {
-	return c.commit(ctx, "delete", key, revision, clientv3.OpDelete(key.String()))
-}
-
-func (c *Cluster) commit(ctx context.Context, verb string, key calico.Key, revision int64,
-	op clientv3.Op) error {
-	unchanged := clientv3.Compare(clientv3.ModRevision(key.String()), "=", revision)
-	resp, err := c.client.Txn(ctx).If(unchanged).Then(op).Commit()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", verb, key, err)
-	}
-	if !resp.Succeeded {
-		return fmt.Errorf("%s %s: %w", verb, key, errConflict)
+	if err := c.delete(ctx, key, revision); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	return nil
 }

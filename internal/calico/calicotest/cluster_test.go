@@ -134,7 +134,7 @@ func TestAttachExplicitAddress(t *testing.T) {
 }
 
 func handles(t *testing.T, c *Cluster) int {
-	return len(do[map[string][]byte](t)(c.keysUnder(t.Context(), "/calico/ipam/v2/handle/")))
+	return len(do[map[string][]byte](t)(keysUnder(t.Context(), c, "/calico/ipam/v2/handle/")))
 }
 
 func TestNobodyBorrowsFromANodeThatIsNotThere(t *testing.T) {
@@ -321,7 +321,7 @@ func TestVerbsKeepTheDataConsistent(t *testing.T) {
 		for _, node := range nodes {
 			c.ReleaseBlocks(ctx, node)
 		}
-		left, err := c.keysUnder(ctx, "/calico/ipam/")
+		left, err := keysUnder(ctx, c, "/calico/ipam/")
 		if err != nil || len(left) != 0 {
 			rt.Fatalf("%v; left over %v", err, left)
 		}
@@ -359,7 +359,7 @@ func checkConsistent(rt *rapid.T, c *Cluster, nodes []string, present map[string
 	if endpoints != len(present) {
 		rt.Fatalf("%d endpoints for %d workloads", endpoints, len(present))
 	}
-	all, err := c.keysUnder(ctx, "/calico/ipam/v2/assignment/")
+	all, err := keysUnder(ctx, c, "/calico/ipam/v2/assignment/")
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -382,4 +382,17 @@ func checkConsistent(rt *rapid.T, c *Cluster, nodes []string, present map[string
 			rt.Fatalf("%s does not add up: %s", key, value)
 		}
 	}
+}
+
+// keysUnder lists keys and values.
+func keysUnder(ctx context.Context, c *Cluster, prefix string) (map[string][]byte, error) {
+	resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]byte{}
+	for _, kv := range resp.Kvs {
+		all[string(kv.Key)] = kv.Value
+	}
+	return all, nil
 }

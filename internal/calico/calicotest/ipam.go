@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/manifest"
 )
@@ -266,17 +264,4 @@ func (c *Cluster) countHandle(ctx context.Context, id string, cidr netip.Prefix,
 		}
 		return nil
 	})
-}
-
-// keysUnder lists keys and values.
-func (c *Cluster) keysUnder(ctx context.Context, prefix string) (map[string][]byte, error) {
-	resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", prefix, err)
-	}
-	all := map[string][]byte{}
-	for _, kv := range resp.Kvs {
-		all[string(kv.Key)] = kv.Value
-	}
-	return all, nil
 }

@@ -22,12 +22,15 @@ type Objects interface {
 	DeleteObject(kind, key string)
 }
 
+// Plurals are Calico's kinds that are written here.
+var Plurals = []string{"ippools", "bgpconfigurations", "bgppeers", "bgpfilters",
+	"felixconfigurations", "clusterinformations", "blockaffinities", "ipamblocks", "ipamhandles"}
+
 // Mirror writes a cluster that is in etcd as the Kubernetes datastore would have it, too: at once,
 // and with each change until ctx ends. What has no form there (handles, migrations, what is not
 // JSON) is left out.
 func Mirror(ctx context.Context, client *clientv3.Client, group string, to Objects) error {
-	to.Install(group, "ippools", "bgpconfigurations", "bgppeers", "bgpfilters",
-		"felixconfigurations", "clusterinformations", "blockaffinities", "ipamblocks")
+	to.Install(group, Plurals...)
 	m := mirror{group, to, map[string]mirrored{}, map[mirrored]string{}}
 	now, err := client.Get(ctx, "/calico/", clientv3.WithPrefix())
 	if err != nil {

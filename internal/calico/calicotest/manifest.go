@@ -81,14 +81,19 @@ func (c *Cluster) Delete(ctx context.Context, kind, name string) error {
 	if r.Kind.Namespaced() {
 		r.Metadata.Namespace, r.Metadata.Name, _ = strings.Cut(name, "/")
 	}
-	resp, err := c.client.Delete(ctx, keyOf(r).String())
-	if err != nil {
-		return fmt.Errorf("delete %s: %w", r, err)
-	}
-	if resp.Deleted == 0 {
-		return fmt.Errorf("delete %s: it does not exist", r)
-	}
-	return nil
+	return retry(ctx, func() error {
+		_, revision, err := c.get(ctx, keyOf(r))
+		if err == nil && revision == 0 {
+			err = errors.New("it does not exist")
+		}
+		if err == nil {
+			err = c.delete(ctx, keyOf(r), revision)
+		}
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", r, err)
+		}
+		return nil
+	})
 }
 
 // applyAffinity stores a BlockAffinity with the key and form that IPAM uses.

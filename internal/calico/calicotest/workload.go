@@ -120,6 +120,9 @@ func (c *Cluster) Move(ctx context.Context, name, to string) (Workload, error) {
 }
 
 func (c *Cluster) move(ctx context.Context, name, to string) (Workload, error) {
+	if _, pods := c.values.(kubeValues); pods {
+		return Workload{}, errPodsStay
+	}
 	old, cidr, err := c.find(ctx, name)
 	if err != nil {
 		return Workload{}, err
@@ -270,18 +273,17 @@ func (c *Cluster) find(ctx context.Context, name string) (endpoint, netip.Prefix
 // endpoint finds a pod's WorkloadEndpoint on any node.
 func (c *Cluster) endpoint(ctx context.Context, namespace,
 	pod string) (e endpoint, found bool, err error) {
-	prefix := calico.Key{Kind: calico.KindWorkloadEndpoint, Namespace: namespace}.String()
-	all, err := c.keysUnder(ctx, prefix)
+	all, err := c.endpoints(ctx, namespace)
 	if err != nil {
 		return e, false, err
 	}
-	for key, value := range all {
+	for _, value := range all {
 		r := struct {
 			Metadata manifest.Metadata             `json:"metadata"`
 			Spec     manifest.WorkloadEndpointSpec `json:"spec"`
 		}{}
 		if err := json.Unmarshal(value, &r); err != nil {
-			return e, false, fmt.Errorf("read %s: %w", key, err)
+			return e, false, fmt.Errorf("read the workloads of %s: %w", namespace, err)
 		}
 		if r.Spec.Pod == pod {
 			return endpoint{r.Metadata, r.Spec}, true, nil

@@ -171,7 +171,7 @@ func Change(plural string, object, will []byte) (map[string]any, error) {
 	if err := errors.Join(json.Unmarshal(was, &from), json.Unmarshal(will, &to)); err != nil {
 		return nil, err
 	}
-	patch := mergePatch(from, to)
+	patch := MergePatch(from, to)
 	meta := inner(patch, "metadata")
 	for _, name := range []string{"labels", "annotations"} {
 		if all, is := meta[name]; is && all == nil { // ours go, and not others'
@@ -239,8 +239,8 @@ func withoutRemoved(object []byte, note string, patch map[string]any) (text stri
 	return string(left), changed && err == nil
 }
 
-// mergePatch is the JSON merge patch (RFC 7386) from one object to another.
-func mergePatch(from, to map[string]any) map[string]any {
+// MergePatch is the JSON merge patch (RFC 7386) from one object to another.
+func MergePatch(from, to map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name := range from {
 		if _, is := to[name]; !is {
@@ -253,7 +253,7 @@ func mergePatch(from, to map[string]any) map[string]any {
 		b, isB := value.(map[string]any)
 		switch {
 		case is && isA && isB:
-			if in := mergePatch(a, b); len(in) > 0 {
+			if in := MergePatch(a, b); len(in) > 0 {
 				patch[name] = in
 			}
 		case !is || !reflect.DeepEqual(was, value):

@@ -400,6 +400,7 @@ func kindOf(plural string) string {
 		"bgpconfigurations": "BGPConfiguration", "bgpfilters": "BGPFilter",
 		"felixconfigurations": "FelixConfiguration", "clusterinformations": "ClusterInformation",
 		"blockaffinities": "BlockAffinity", "ipamblocks": "IPAMBlock",
+		"ipamhandles":        "IPAMHandle",
 		"caliconodestatuses": "CalicoNodeStatus",
 		"configmaps":         "ConfigMap", "leases": "Lease",
 		"clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",

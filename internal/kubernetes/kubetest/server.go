@@ -58,6 +58,7 @@ type Server struct {
 	patches []string       // bodies
 	wrote   []string       // by verb, kind and name
 	renewed bool           // next is the certificate
+	file    string         // has all there is; "": none does
 
 	next   *tls.Certificate
 	behind http.Handler // does what is asked; nil: this server does

@@ -84,6 +84,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, q request) {
 		return
 	}
 	s.put(q.kind, key, now)
+	if err := s.keep(); err != nil {
+		fail(w, failure(http.StatusInternalServerError, err.Error()))
+		return
+	}
 	s.wrote = append(s.wrote, fmt.Sprintf("%s %s %s", q.verb, q.kind, name))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
