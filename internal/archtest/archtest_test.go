@@ -51,6 +51,7 @@ var pure = map[string][]string{
 	"internal/calico":          {},
 	"internal/selector":        {},
 	"internal/yamldoc":         {},
+	"internal/repeats":         {},
 	"internal/calico/kube":     {"internal/calico"},
 	"internal/calico/manifest": {"internal/calico", "internal/calico/kube", "internal/yamldoc"},
 	"ipam":                     {"internal/calico", "internal/route"},
