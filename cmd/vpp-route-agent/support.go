@@ -91,6 +91,7 @@ func (s *supportCall) run(cmd *cobra.Command, _ []string) error {
 	secrets, unread := s.secrets(os.Environ())
 	a := support.Archive{
 		Name: name, Made: made, Secrets: secrets, Patience: s.patience, PartSize: maxPart,
+		Scratch: []string{os.TempDir(), s.setting("--state-dir")},
 		Intro: fmt.Sprintf(`Node %s, %s.
 
 Made by vpp-route-agent support, version %s. Secrets that it could find out are replaced by

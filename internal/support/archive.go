@@ -44,6 +44,9 @@ type Archive struct {
 	// Patience bounds each part; PartSize too, in bytes before compression.
 	Patience time.Duration
 	PartSize int64
+	// Scratch are directories for what is collected, of which the first counts that can be written
+	// to: the usual one may be read-only in a container.
+	Scratch []string
 }
 
 // Result is what became of a part.
@@ -63,7 +66,7 @@ const parallel = 8
 // Write collects all parts and writes the archive. Its error is one of writing; those of parts are
 // in the archive, NAME.error.txt, and in the results.
 func (a Archive) Write(ctx context.Context, w io.Writer, parts []Part) ([]Result, error) {
-	dir, err := os.MkdirTemp("", "vpp-route-agent-support-")
+	dir, err := a.scratch()
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +91,19 @@ func (a Archive) Write(ctx context.Context, w io.Writer, parts []Part) ([]Result
 		err = cmp.Or(err, a.putPart(out, r, spool(dir, i)))
 	}
 	return results, cmp.Or(err, out.Close(), zip.Close())
+}
+
+// scratch makes a directory in the first of Scratch that there is.
+func (a Archive) scratch() (string, error) {
+	var all []error
+	for _, in := range a.Scratch {
+		dir, err := os.MkdirTemp(in, "support-")
+		if err == nil {
+			return dir, nil
+		}
+		all = append(all, err)
+	}
+	return "", errors.Join(all...)
 }
 
 func spool(dir string, i int) string { return filepath.Join(dir, fmt.Sprint(i)) }

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -161,6 +163,7 @@ func says(text string, err error) func(context.Context, io.Writer) error {
 func TestArchive(t *testing.T) { synctest.Test(t, testArchive) }
 
 func testArchive(t *testing.T) {
+	scratch := t.TempDir()
 	hung := make(chan struct{})
 	defer close(hung)
 	parts := []Part{
@@ -179,7 +182,8 @@ func testArchive(t *testing.T) {
 		{Name: "raw.bin", Binary: true, Collect: says("\x00\n\x01", nil)},
 	}
 	a := Archive{Name: "node", Intro: "From node.\n", Made: time.Unix(0, 0),
-		Secrets: NewSecrets([]string{"planted"}), Patience: time.Second, PartSize: 1 << 20}
+		Secrets: NewSecrets([]string{"planted"}), Patience: time.Second, PartSize: 1 << 20,
+		Scratch: []string{"/nowhere/at/all", scratch}}
 	var out bytes.Buffer
 	results, err := a.Write(t.Context(), &out, parts)
 	if err != nil {
@@ -220,11 +224,15 @@ func testArchive(t *testing.T) {
 	if len(files) != 1 {
 		t.Errorf("also there: %v", files)
 	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }
 
 // An archive that cannot be written, or is given up, is an error.
 func TestArchiveFails(t *testing.T) {
-	a := Archive{Secrets: NewSecrets(nil), Patience: time.Second, PartSize: 1 << 20}
+	a := Archive{Secrets: NewSecrets(nil), Patience: time.Second, PartSize: 1 << 20,
+		Scratch: []string{t.TempDir()}}
 	parts := []Part{{Name: "a", Collect: says("a", nil)}}
 	if _, err := a.Write(t.Context(), full{}, parts); !errors.Is(err, errFull) {
 		t.Errorf("a full disk: %v", err)
@@ -233,6 +241,10 @@ func TestArchiveFails(t *testing.T) {
 	cancel()
 	if _, err := a.Write(ctx, io.Discard, parts); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+	a.Scratch = []string{"/nowhere/at/all"}
+	if _, err := a.Write(t.Context(), io.Discard, parts); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nowhere to write: %v", err)
 	}
 }
 
