@@ -63,7 +63,7 @@ type objects struct {
 
 	refused map[*object]refusal // that are wanted
 
-	puts    queue[*entry]
+	puts    queue[queued]
 	deletes queue[deletion]
 	lost    []record // that the journal is to know
 
@@ -405,7 +405,7 @@ func (s *syncer) objectsAdopted() {
 
 // resetObjects: nothing is known about what is in the data plane.
 func (s *syncer) resetObjects() {
-	s.objects.puts, s.objects.deletes = queue[*entry]{}, queue[deletion]{}
+	s.objects.puts, s.objects.deletes = queue[queued]{}, queue[deletion]{}
 	s.objects.lost = nil
 	clear(s.objects.refused)
 	for _, o := range s.objects.all() {
