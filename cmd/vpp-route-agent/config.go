@@ -94,6 +94,7 @@ type config struct {
 	plaintext          bool
 	adminSocket        string
 	stateDir           string
+	recorderSize       int64 // bytes; 0: nothing is recorded
 	deferral           time.Duration
 	encapPause         time.Duration
 	spotChecks         int

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 )
 
 // metrics reads the owners' state at each scrape, and keeps none itself.
@@ -105,6 +106,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	timestamp(gauge("etcd_last_contact_timestamp_seconds",
 		"When the datastore last answered, in Unix time; absent before it first did."),
 		s.Datastore.LastContact)
+	if r := m.a.cfg.Recorder; r != nil {
+		collectRecorder(r.Stats(), gauge, counter)
+	}
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
 			"no route from etcd; absent without --learn ipam.")(float64(len(s.Unrouted)))
@@ -167,6 +171,16 @@ func (a *Agent) dataplaneStats() DataplaneStats {
 		return DataplaneStats{}
 	}
 	return a.cfg.DataplaneStats()
+}
+
+func collectRecorder(s recorder.Stats,
+	gauge, counter func(name, help string, labels ...string) series) {
+	gauge("recorder_ok", "1 while the recorder can write; absent with --recorder-size 0, as what "+
+		"follows.")(oneIf(s.Problem == ""))
+	gauge("recorder_bytes", "Bytes of the recorder's segments.")(float64(s.Bytes))
+	counter("recorder_records_total", "Records that were written.")(float64(s.Written))
+	counter("recorder_records_dropped_total", "Records for which there was no room, since the "+
+		"disk was full or too slow.")(float64(s.Dropped))
 }
 
 func collectExternal(all []ExternalSource,
