@@ -39,6 +39,7 @@ var quiet = map[string]string{
 	"dataplane_last_contact_timestamp_seconds": "dataplane_up has an alert",
 	"bgp_peer_last_contact_timestamp_seconds":  "a silent peer's session ends, which has one",
 
+	"fib_step_seconds":               "datastore_event_to_fib_seconds has one",
 	"recorder_ok":                    "no packet depends on it",
 	"recorder_bytes":                 "has a bound",
 	"recorder_records_total":         "counts work",

@@ -68,6 +68,18 @@ func bucketOf(d time.Duration) int {
 	return min(max(i-lowest, 0), numBuckets-1)
 }
 
+// Cumulative returns how many were no longer than each of these: every eighth bound, so that they
+// differ by a factor of four.
+func (h *Histogram) Cumulative() map[float64]uint64 {
+	out, sum := map[float64]uint64{}, uint64(0)
+	for i, n := range h.buckets {
+		if sum += n; (i+lowest)%(2*perDouble) == 0 {
+			out[math.Exp2(float64(i+lowest)/perDouble)] = sum
+		}
+	}
+	return out
+}
+
 // Buckets returns the counts by the number of their bucket, as Prometheus' native histograms number
 // them; none that is empty.
 func (h *Histogram) Buckets() map[int]int64 {
