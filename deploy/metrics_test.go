@@ -46,6 +46,12 @@ var quiet = map[string]string{
 	"dataplane_last_contact_timestamp_seconds": "dataplane_up has an alert",
 	"bgp_peer_last_contact_timestamp_seconds":  "a silent peer's session ends, which has one",
 
+	"fib_step_seconds":               "datastore_event_to_fib_seconds has one",
+	"recorder_ok":                    "no packet depends on it",
+	"recorder_bytes":                 "has a bound",
+	"recorder_records_total":         "counts work",
+	"recorder_records_dropped_total": "no packet depends on it",
+
 	"etcd_relists_total": "compaction is nothing to wake anybody for, and what a list " +
 		"lacks is held, with an alert",
 }

@@ -96,6 +96,7 @@ type config struct {
 	queryListen        string // "": none
 	adminSocket        string
 	stateDir           string
+	recorderSize       int64 // bytes; 0: nothing is recorded
 	deferral           time.Duration
 	encapPause         time.Duration
 	spotChecks         int

@@ -71,7 +71,8 @@ plan --diff 1 means that something would change, and 2 any error.`,
 		Version: version,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(runCommand(), statusCommand(), explainCommand(), peersCommand(),
+	root.AddCommand(runCommand(), statusCommand(), explainCommand(), historyCommand(),
+		traceCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
 		drainCommand(), logLevelCommand(), planCommand(), diffCommand(),
 		supportCommand(), reflectorsCommand(),

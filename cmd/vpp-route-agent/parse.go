@@ -290,6 +290,16 @@ func parseGuardShare(c *config, s string) error {
 	return nil
 }
 
+// parseRecorderSize: a ring of less would lose its records within seconds of a change.
+func parseRecorderSize(c *config, s string) error {
+	mebibytes, err := strconv.ParseUint(s, 10, 20)
+	if err != nil || mebibytes > 0 && mebibytes < 8 {
+		return fmt.Errorf("%q is neither 0 nor a number of MiB from 8 to %d", s, 1<<20-1)
+	}
+	c.recorderSize = int64(mebibytes) << 20
+	return nil
+}
+
 // limitClasses are short names of scopes.
 var limitClasses = map[string]bgp.Scope{
 	"mesh": bgp.ScopeMesh, "global": bgp.ScopeGlobal, "node": bgp.ScopeNode,

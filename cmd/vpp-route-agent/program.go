@@ -21,6 +21,7 @@ import (
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/lastgood"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 	"vpp-route-agent/internal/reflectors"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/systemd"
@@ -65,8 +66,8 @@ func run(ctx context.Context, cfg config, load func() (config, error), log *slog
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.
 	for _, stage := range []func() error{
-		p.addDatastore, p.addListeners, p.lockStateDir, p.addDataplane, p.addUplink, p.addExternal,
-		p.addReport, p.addSpeaker,
+		p.addDatastore, p.addListeners, p.lockStateDir, p.addRecorder, p.addDataplane, p.addUplink,
+		p.addExternal, p.addReport, p.addSpeaker,
 	} {
 		if err := stage(); err != nil {
 			return err
@@ -156,18 +157,34 @@ func (p *program) lockStateDir() error {
 	return nil
 }
 
+func (p *program) addRecorder() error {
+	if p.cfg.recorderSize == 0 {
+		return nil
+	}
+	p.conf.Recorder = recorder.New(recorder.Config{Dir: recorderDir(p.cfg.stateDir),
+		Size: p.cfg.recorderSize, Node: p.cfg.nodeName, Version: version, Log: p.log})
+	p.add(p.conf.Recorder.Run)
+	return nil
+}
+
+func recorderDir(stateDir string) string { return filepath.Join(stateDir, "recorder") }
+
 func (p *program) addDataplane() error {
 	dp, release, err := newDataplane(p.cfg, p.log)
 	if err != nil {
 		return err
 	}
 	p.hold(release)
-	p.engine = fib.New(fib.Config{
+	config := fib.Config{
 		Dataplane: dp, Journal: p.cfg.journal(), ListRoutes: p.cfg.dataplane != "vpp",
 		Earlier: uplink.Earlier(p.cfg.stateDir, p.log), Log: p.log, Tuning: p.cfg.tuning(),
 		Distances: p.cfg.distances(),
 		Attempts:  p.cfg.attempts(),
-	})
+	}
+	if p.conf.Recorder != nil {
+		config.Recorder = p.conf.Recorder
+	}
+	p.engine = fib.New(config)
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
 		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve

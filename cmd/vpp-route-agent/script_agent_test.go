@@ -259,7 +259,11 @@ func (sc *script) ask(socket string, args ...string) (string, error) {
 	defer cancel()
 	var out strings.Builder
 	root := newCommand()
-	root.SetArgs(append(args, "--admin-socket", sc.path(socket)))
+	args = append(args, "--admin-socket", sc.path(socket))
+	if args[0] == "history" || args[0] == "trace" { // they ask the disk
+		args = append(args[:len(args)-2], "--state-dir", sc.path("state"))
+	}
+	root.SetArgs(args)
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
 	if err := root.ExecuteContext(ctx); err != nil {

@@ -272,6 +272,9 @@ var settings = []setting{
 	{flag: "state-dir", file: "stateDir", literal: true, def: defaultStateDir,
 		usage: "where the journal of programmed routes and the last good copy of Calico's data " +
 			"are kept", set: parseDir(func(c *config) *string { return &c.stateDir })},
+	{flag: "recorder-size", file: "recorderSize", def: "256",
+		usage: "MiB of the state directory that the recorder may take, at least 8; 0: nothing is " +
+			"recorded", set: parseRecorderSize},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",

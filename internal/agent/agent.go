@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
@@ -73,6 +75,8 @@ type Config struct {
 	MetricsRoutes int
 	// Owners reads blocks that a snapshot may lack, for one question; nil: it lacks none.
 	Owners func(ctx context.Context, cidrs []netip.Prefix) ([]calico.Ownership, error)
+	// Recorder is told what the plan is made of, and counts what is recorded; nil: nothing is.
+	Recorder *recorder.Recorder
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.
 	LogLevel *slog.LevelVar
 	// Configuration are the settings in force, by name, without secrets; nil: they are not shown.
@@ -331,9 +335,13 @@ func (a *Agent) take(s *calico.Snapshot) {
 		a.cfg.Log.Info("ClusterInformation no longer says datastoreReady: false")
 	}
 	a.handsOff = s.DatastoreNotReady
-	if !s.DatastoreNotReady {
-		a.snapshot, a.received = s, s.Received
+	if s.DatastoreNotReady {
+		return
 	}
+	if a.cfg.Recorder != nil {
+		a.cfg.Recorder.Datastore(cmp.Or(s.Received, time.Now()), s)
+	}
+	a.snapshot, a.received = s, s.Received
 }
 
 // deferral is the wait for the peers of the plan in force.

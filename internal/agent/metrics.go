@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 )
 
 // metrics reads the owners' state at each scrape, and keeps none itself.
@@ -105,6 +109,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	timestamp(gauge("etcd_last_contact_timestamp_seconds",
 		"When the datastore last answered, in Unix time; absent before it first did."),
 		s.Datastore.LastContact)
+	if r := m.a.cfg.Recorder; r != nil {
+		collectRecorder(r.Stats(), gauge, counter)
+		times := r.Times()
+		ch <- m.a.step("decide", times.Decide)
+		ch <- m.a.step("wait", times.Send)
+		ch <- m.a.step("answer", times.Answer)
+	}
 	if m.a.cfg.EtcdRoutes != nil {
 		gauge("etcd_prefixes_unrouted", "Blocks and borrowed addresses of other hosts that yield "+
 			"no route from etcd; absent without --learn ipam.")(float64(len(s.Unrouted)))
@@ -168,6 +179,48 @@ func (a *Agent) dataplaneStats() DataplaneStats {
 		return DataplaneStats{}
 	}
 	return a.cfg.DataplaneStats()
+}
+
+var stepDesc = prometheus.NewDesc("vpp_route_agent_fib_step_seconds",
+	"Time that steps of changes took: until the decision (decide), until the data plane was "+
+		"asked (wait), until it had answered (answer); absent with --recorder-size 0.",
+	[]string{"step"}, nil)
+
+// step is a histogram with native buckets, and with others for who does not scrape these.
+func (a *Agent) step(name string, h recorder.Histogram) prometheus.Metric {
+	native, err := prometheus.NewConstNativeHistogram(stepDesc, h.Count, h.Sum.Seconds(),
+		h.Buckets(), nil, 0, recorder.Schema, 0, a.started, name)
+	if err != nil {
+		return prometheus.NewInvalidMetric(stepDesc, err)
+	}
+	return bothBuckets{native, h.Cumulative()}
+}
+
+// bothBuckets is a native histogram that has classic buckets besides.
+type bothBuckets struct {
+	prometheus.Metric
+	classic map[float64]uint64 // cumulative, by upper bound
+}
+
+func (b bothBuckets) Write(to *dto.Metric) error {
+	if err := b.Metric.Write(to); err != nil {
+		return err
+	}
+	for _, bound := range slices.Sorted(maps.Keys(b.classic)) {
+		to.Histogram.Bucket = append(to.Histogram.Bucket, &dto.Bucket{
+			CumulativeCount: new(b.classic[bound]), UpperBound: new(bound)})
+	}
+	return nil
+}
+
+func collectRecorder(s recorder.Stats,
+	gauge, counter func(name, help string, labels ...string) series) {
+	gauge("recorder_ok", "1 while the recorder can write; absent with --recorder-size 0, as what "+
+		"follows.")(oneIf(s.Problem == ""))
+	gauge("recorder_bytes", "Bytes of the recorder's segments.")(float64(s.Bytes))
+	counter("recorder_records_total", "Records that were written.")(float64(s.Written))
+	counter("recorder_records_dropped_total", "Records for which there was no room, since the "+
+		"disk was full or too slow.")(float64(s.Dropped))
 }
 
 func collectExternal(all []ExternalSource,

@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 )
 
 // metrics checks that /metrics has these lines.
@@ -55,6 +59,42 @@ func TestDelaysAreMeasured(t *testing.T) {
 		n.expect(t, 2*time.Second, "withdraw 10.1.1.0/26", "delete 10.1.1.0/26")
 		n.metrics(t, "datastore_event_to_fib_seconds_count 2")
 	})
+}
+
+// The steps of changes have native buckets for whoever scrapes these, and others.
+func TestStepsAreMeasured(t *testing.T) {
+	r := recorder.New(recorder.Config{})
+	inBubble(t, func(t *testing.T, n *node) {
+		second := fib.Moment(time.Second)
+		r.Decided(fib.Decision{Received: second, At: second + second/1000})
+		r.Decided(fib.Decision{Received: second, At: 2 * second})
+		n.metrics(t, `fib_step_seconds_bucket{step="decide",le="0.000244140625"} 0`,
+			`fib_step_seconds_bucket{step="decide",le="0.00390625"} 1`,
+			`fib_step_seconds_bucket{step="decide",le="1"} 2`,
+			`fib_step_seconds_count{step="decide"} 2`, `fib_step_seconds_count{step="wait"} 0`,
+			`fib_step_seconds_count{step="answer"} 0`, "recorder_ok 1", "recorder_bytes 0")
+
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(metrics{n.agent})
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		native := map[string]uint32{}
+		for _, f := range families {
+			if f.GetName() != "vpp_route_agent_fib_step_seconds" {
+				continue
+			}
+			for _, m := range f.Metric {
+				for _, s := range m.Histogram.PositiveSpan {
+					native[m.Label[0].GetValue()] += s.GetLength()
+				}
+			}
+		}
+		if native["decide"] != 2 {
+			t.Errorf("native buckets %v", native)
+		}
+	}, func(c *Config) { c.Recorder = r })
 }
 
 // A peer's counters and each thing that status can say have series that are there all the time.

@@ -57,7 +57,7 @@ var pure = map[string][]string{
 	"ipam":                     {"internal/calico", "internal/route"},
 	"bgp":                      {"internal/calico", "internal/route", "internal/selector", "ipam"},
 	"bgp/reflector":            {"bgp", "internal/calico", "internal/selector"},
-	"internal/fib":             {"internal/route"},
+	"internal/fib":             {"internal/durable", "internal/route"},
 	"internal/audit":           {"bgp", "bgp/reflector", "internal/calico"},
 	"internal/external": {
 		"internal/external/proto/ligato/linux", "internal/external/proto/ligato/netalloc",

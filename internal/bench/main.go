@@ -48,6 +48,7 @@ var benchmarks = []struct {
 	{"replace", inLab("replace", needs{heap: "1G"}, replaceNextHop)},
 	{"end-to-end", inLab("e2e", needs{nodes: 1, heap: "1G"}, endToEnd)},
 	{"latency", inLab("latency", needs{nodes: 1, heap: "1G"}, latency)},
+	{"recorder", inLab("recorder", needs{nodes: 1, heap: "1G"}, flightRecorder)},
 	{"million", inLab("million", needs{nodes: 1, heap: "3G"}, million)},
 	{"equal", equalSets},
 	{"kernel", inLab("kernel", needs{nodes: 1}, birdAndKernel)},

@@ -1,5 +1,6 @@
 // Package durable writes small files so that each is whole at any time, also after a crash of the
-// host. Whoever keeps state on disk may call it; it does not know what the files hold.
+// host, and frames what is appended to large ones, so that a torn end is seen. Whoever keeps state
+// on disk may call it; it does not know what the files hold.
 package durable
 
 import (

@@ -57,8 +57,8 @@ func (s *syncer) begin(identity string) {
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft = false, false, 0
 	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
-	s.puts, s.leaving, s.deletes, s.retries = queue[*entry]{}, nil, queue[deletion]{}, nil
-	s.takeovers, s.stale = nil, queue[*entry]{}
+	s.puts, s.leaving, s.deletes, s.retries = queue[queued]{}, nil, queue[deletion]{}, nil
+	s.takeovers, s.stale = nil, queue[queued]{}
 	s.spots.soon, s.spots.chase = nil, 0
 	clear(s.failures)
 	clear(s.drifts)
@@ -236,7 +236,7 @@ func (s *syncer) doubtOver(changed, anew map[string]bool) {
 		}
 		if (e.actual != 0 || e.is(isFlying)) && !e.is(isStale) && e.mayUse(anew) {
 			e.set(isStale | inDeletes)
-			s.stale.push(e)
+			s.stale.push(s.queuedNow(e))
 		}
 	}
 }

@@ -34,6 +34,7 @@ func (e *Engine) startAlone() bool {
 	}
 	defer e.carrying.Done()
 	e.keeps.before(b, time.Now(), nil)
+	e.sent(b)
 	ended := func(err error) {
 		b.err = err
 		jobs <- job{batch: b, started: true}

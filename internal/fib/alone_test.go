@@ -110,7 +110,8 @@ func TestTheJournalOfAStartedBatch(t *testing.T) {
 		}
 		r.dp.hangs(false)
 		synctest.Wait()
-		r.Engine.Learn(BestPaths{pfx("10.2.0.0/26"), via("10.0.0.2"), 0}) // Run has ended
+		// Run has ended
+		r.Engine.Learn(BestPaths{Prefix: pfx("10.2.0.0/26"), Paths: via("10.0.0.2")})
 		r.dp.wantStarts(t, 1)
 		after, err := os.ReadFile(r.Engine.keeps.path)
 		if err != nil || string(before) != string(after) {
@@ -135,7 +136,7 @@ func TestLearnStartsOnlyWhatComesAlone(t *testing.T) {
 		r.dp.wantStarts(t, 0)
 		var many []BestPaths
 		for i := range few + 1 {
-			many = append(many, BestPaths{host(i), via("10.0.0.2"), 0})
+			many = append(many, BestPaths{Prefix: host(i), Paths: via("10.0.0.2")})
 		}
 		time.Sleep(time.Second)
 		r.Engine.Learn(many...)

@@ -61,6 +61,7 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	if len(b.ops) == 0 {
 		return
 	}
+	e.sent(b)
 	e.applyObjects(ctx, b, 0, b.first)
 	if b.first < b.last {
 		b.err = e.dataplane.Apply(ctx, b.ops[b.first:b.last], func(i int, err error) {
@@ -75,6 +76,7 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 
 // conclude notes how b came out.
 func (e *Engine) conclude(ctx context.Context, journal *journal, b *batch) {
+	e.answered(b)
 	journal.after(b)
 	if refused, first := b.refused(); refused > 0 {
 		e.log.Warn("routes refused", "count", refused, "prefix", b.ops[first].Route.Key,

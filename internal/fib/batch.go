@@ -90,6 +90,7 @@ type batch struct {
 	entries []*entry
 	digests []uint64   // what will be there; 0: nothing
 	sources []sourceID // who wants it
+	since   []Moment   // see BatchOp.Queued
 	// ops[first:last] are about routes; before them come puts of objects, after them deletions.
 	first, last int
 	objects     map[int]objectOp // ops before first and from last on
@@ -99,6 +100,8 @@ type batch struct {
 	rewrite    bool     // of the journal, before
 	takeovers  []record // that the journal is to know, besides
 
+	number            uint64 // counts batches with ops
+	told              bool   // the recorder was, that it goes out
 	generation, epoch int
 	behind            *batch // was in flight when this one was cut; nil once it is this one's turn
 
@@ -135,12 +138,12 @@ func (s *syncer) cut(rewrite bool) *batch {
 		return nil
 	}
 	if !s.isChoosing() {
-		for _, e := range s.leaving {
+		for _, q := range s.leaving {
 			to := &s.deletes
-			if e.isObject() {
+			if q.isObject() {
 				to = &s.objects.deletes
 			}
-			to.push(deletion{e, s.puts.pushed})
+			to.push(deletion{q, s.puts.pushed})
 		}
 		s.leaving = nil
 	}
@@ -152,6 +155,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 	n := min(size, s.waiting())
 	b.ops, b.entries = make([]route.Op, 0, n), make([]*entry, 0, n)
 	b.digests, b.sources = make([]uint64, 0, n), make([]sourceID, 0, n)
+	b.since = make([]Moment, 0, n)
 	s.takeStale(b, size)
 	if b.last = len(b.ops); b.last == 0 {
 		s.takePuts(b, &s.objects.puts, min(size, shortBatch))
@@ -176,6 +180,7 @@ func (s *syncer) cut(rewrite bool) *batch {
 	s.flying, s.rewrite = append(s.flying, b), false
 	if len(b.ops) > 0 {
 		s.cuts++
+		b.number = s.cuts
 	}
 	s.noteAudited(b)
 	return b
@@ -183,28 +188,28 @@ func (s *syncer) cut(rewrite bool) *batch {
 
 func (s *syncer) takeStale(b *batch, size int) {
 	for len(b.ops) < size && s.stale.len() > 0 {
-		e := s.stale.pop()
-		e.clear(inDeletes)
-		if e.is(isWaiting) {
-			e.set(isLate)
+		q := s.stale.pop()
+		q.clear(inDeletes)
+		if q.is(isWaiting) {
+			q.set(isLate)
 		}
-		s.take(b, e, needDelete)
+		s.take(b, q, needDelete)
 	}
 }
 
-func (s *syncer) takePuts(b *batch, from *queue[*entry], size int) {
+func (s *syncer) takePuts(b *batch, from *queue[queued], size int) {
 	for len(b.ops) < size && from.len() > 0 {
-		e := from.pop()
-		e.clear(inPuts)
-		s.take(b, e, needPut)
+		q := from.pop()
+		q.clear(inPuts)
+		s.take(b, q, needPut)
 	}
 }
 
 func (s *syncer) takeDeletes(b *batch, from *queue[deletion], size int) {
 	for len(b.ops) < size && from.len() > 0 && from.items[from.head].after <= s.puts.taken {
-		e := from.pop().entry
-		e.clear(inDeletes)
-		s.take(b, e, needDelete)
+		q := from.pop().queued
+		q.clear(inDeletes)
+		s.take(b, q, needDelete)
 	}
 }
 
@@ -220,8 +225,9 @@ func (s *syncer) takeOver(b *batch) {
 	s.takeovers, s.objects.lost = nil, nil
 }
 
-// take adds what e needs to b if it is still what it was queued for.
-func (s *syncer) take(b *batch, e *entry, queuedFor need) {
+// take adds what an entry needs to b if it is still what it was queued for.
+func (s *syncer) take(b *batch, q queued, queuedFor need) {
+	e := q.entry
 	if s.need(e) != queuedFor || e.is(isFlying) {
 		s.settle(e)
 		return
@@ -239,6 +245,7 @@ func (s *syncer) take(b *batch, e *entry, queuedFor need) {
 	b.entries = append(b.entries, e)
 	b.digests = append(b.digests, digest)
 	b.sources = append(b.sources, e.source)
+	b.since = append(b.since, q.since)
 }
 
 // takeObject adds to b what its next op does.

@@ -121,6 +121,14 @@ func (s *selection) holdCovered(e *entry, c choice) choice {
 	return c
 }
 
+// setConverging: not all BGP routes are known yet.
+func (s *selection) setConverging(is bool) {
+	if is != s.converging {
+		s.converging = is
+		s.noteSurroundings()
+	}
+}
+
 // releaseCovered has those selected again whose time is over.
 func (s *selection) releaseCovered() {
 	if s.converging {

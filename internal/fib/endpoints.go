@@ -136,7 +136,7 @@ func (s *syncer) losePaths(lost map[endpointID]bool) {
 			return lost[id]
 		}) {
 			e.set(isUnsure | isStale | inDeletes)
-			s.stale.push(e)
+			s.stale.push(s.queuedNow(e))
 			s.markDirty(e)
 		}
 	}

@@ -40,6 +40,8 @@ type Config struct {
 	// in that generation of the data plane and on those interfaces, by index; nil: none.
 	Earlier func(identity string, interfaces map[string]uint32) []route.Object
 	Log     *slog.Logger
+	// Recorder is told what happens; nil: nobody is.
+	Recorder Recorder
 	// Distances replace route.Origin.DefaultDistance for the origins they name.
 	Distances map[route.Origin]uint8
 	// Attempts are how often a put for an origin is refused before it is given up, until what is
@@ -107,6 +109,7 @@ type Engine struct {
 // New returns an engine that does nothing until Run; inputs given before are kept.
 func New(c Config) *Engine {
 	t := newTable()
+	t.recorder = c.Recorder
 	e := &Engine{
 		dataplane: c.Dataplane,
 		log:       c.Log,
@@ -265,8 +268,14 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 		}
 	}
 	e.table.now = now
-	if w := e.pending.wanted; w != nil && !e.setWanted(*w) {
-		return true
+	if w := e.pending.wanted; w != nil {
+		if e.table.recorder != nil {
+			e.table.received = e.table.recorder.At(sooner(w.Received, w.set))
+		}
+		done := e.setWanted(*w)
+		if e.table.received = 0; !done {
+			return true
+		}
 	}
 	e.pending.wanted = nil
 	e.sources.release(e.pending.release)
@@ -275,11 +284,12 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 		for _, b := range e.pending.learned[0] {
 			e.selection.learn(b)
 		}
+		e.table.received = 0
 		e.pending.learned[0] = nil
 		e.pending.learned = e.pending.learned[1:]
 	}
 	allLearned := len(e.pending.learned) == 0
-	e.selection.converging = e.wanted.Converging || e.selection.converging && !allLearned
+	e.selection.setConverging(e.wanted.Converging || e.selection.converging && !allLearned)
 	if allLearned {
 		e.allowSweep()
 	}
@@ -495,7 +505,12 @@ func (e *Engine) setFacts(f route.Facts) {
 	if isNew {
 		e.hops.forgetAnswers()
 	}
+	if r := e.table.recorder; r != nil {
+		e.table.received = e.table.moment()
+		r.Facts(e.table.received, f)
+	}
 	e.selection.setFacts(f)
+	e.table.received = 0
 	e.hops.askAll()
 }
 
@@ -522,7 +537,9 @@ func (e *Engine) answer(l lookup) {
 	e.resolving = false
 	e.table.now = time.Now()
 	if l.generation == e.sync.generation {
+		e.table.received = e.table.moment()
 		e.selection.answer(l.hop, l.resolution, l.err)
+		e.table.received = 0
 	}
 }
 

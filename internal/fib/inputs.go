@@ -16,8 +16,13 @@ type inbox struct {
 
 	mu      sync.Mutex // guards what follows
 	pending pendingInputs
+	added   int    // learned prefixes, since it was taken
+	now     Moment // when the last of them came, or one of clockEvery before it
 	last    Wanted // that was set
 }
+
+// clockEvery is small against what comes in a millisecond under load.
+const clockEvery = 16
 
 // pendingInputs is what has come in since the engine looked last.
 type pendingInputs struct {
@@ -58,7 +63,8 @@ type Wanted struct {
 	// has how long it took from then.
 	Received time.Time
 
-	revision uint64 // counts Set
+	revision uint64    // counts Set
+	set      time.Time // when that was
 }
 
 // Source is what one origin wants.
@@ -85,6 +91,8 @@ type BestPaths struct {
 	// Preference is the LOCAL_PREF that the paths have in common; 0: not known. A host route is
 	// elevated if it is above Wanted.Normal4 or Normal6.
 	Preference uint32
+
+	received Moment
 }
 
 // add appends b. A list of one piece would be copied again and again while it grows, which for a
@@ -117,7 +125,7 @@ func (i *inbox) take() pendingInputs {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	p := i.pending
-	i.pending = pendingInputs{}
+	i.pending, i.added = pendingInputs{}, 0
 	return p
 }
 
@@ -129,16 +137,22 @@ func (i *inbox) lastSet() Wanted {
 
 // Learn takes what BGP has learned. It stores and returns, or starts a change that comes alone.
 func (e *Engine) Learn(learned ...BestPaths) {
-	if !e.inbox.add(learned) || !e.startAlone() {
+	if !e.inbox.add(learned, e.table.recorder) || !e.startAlone() {
 		e.inbox.nudge()
 	}
 }
 
-// add reports whether a few learned prefixes are all that has come in.
-func (i *inbox) add(learned []BestPaths) bool {
+// add reports whether a few learned prefixes are all that has come in. Under load one in clockEvery
+// looks at the clock, which takes as long as to record a route.
+func (i *inbox) add(learned []BestPaths, r Recorder) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, b := range learned {
+		if r != nil && i.added%clockEvery == 0 {
+			i.now = r.At(time.Now())
+		}
+		i.added++
+		b.received = i.now
 		i.pending.add(b)
 	}
 	return i.pending.areFew()
@@ -165,7 +179,7 @@ func (e *Engine) Set(to Wanted) (revision uint64) {
 		}
 	}
 	e.inbox.change(func(p *pendingInputs) {
-		to.revision = e.inbox.last.revision + 1
+		to.revision, to.set = e.inbox.last.revision+1, time.Now()
 		if p.wanted != nil {
 			to.Received = sooner(p.wanted.Received, to.Received)
 		}

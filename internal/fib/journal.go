@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"vpp-route-agent/internal/durable"
 	"vpp-route-agent/internal/route"
 )
 
@@ -27,9 +28,6 @@ const (
 	blockIntent     = 3
 	blockOutcome    = 4
 
-	blockHeader = 12
-	maxBlock    = 1 << 24 // bytes; a batch of IPv6 routes is 250 KB
-
 	// compactSlack is how many records a journal may hold beyond twice those alive before it is
 	// rewritten.
 	compactSlack = 1 << 16
@@ -38,8 +36,7 @@ const (
 )
 
 var (
-	castagnoli         = crc32.MakeTable(crc32.Castagnoli)
-	errJournal         = errors.New("damaged")
+	errJournal         = durable.ErrDamaged
 	errOtherGeneration = errors.New("written for another generation of the data plane")
 )
 
@@ -125,7 +122,7 @@ func (j *journal) replace(
 }
 
 func (j *journal) writeState(records iter.Seq[record]) error {
-	sure, unsure := startBlock(nil, blockState), startBlock(nil, blockIntent)
+	sure, unsure := durable.StartBlock(nil, blockState), durable.StartBlock(nil, blockIntent)
 	for r := range records {
 		if j.skips(r) {
 			continue
@@ -139,14 +136,14 @@ func (j *journal) writeState(records iter.Seq[record]) error {
 		if len(*block) < 1<<16 {
 			continue
 		}
-		if err := j.write(endBlock(*block)); err != nil {
+		if err := j.write(durable.EndBlock(*block)); err != nil {
 			return err
 		}
-		*block = startBlock((*block)[:0], (*block)[blockHeader])
+		*block = durable.StartBlock((*block)[:0], (*block)[durable.BlockHeader])
 	}
 	for _, block := range [][]byte{sure, unsure} {
-		if len(block) > blockHeader+1 {
-			if err := j.write(endBlock(block)); err != nil {
+		if len(block) > durable.BlockHeader+1 {
+			if err := j.write(durable.EndBlock(block)); err != nil {
 				return err
 			}
 		}
@@ -170,13 +167,13 @@ func (j *journal) before(b *batch, now time.Time, snapshot func() iter.Seq[recor
 		j.broken(err)
 		return
 	}
-	j.buf = startBlock(j.buf[:0], blockState)
+	j.buf = durable.StartBlock(j.buf[:0], blockState)
 	n := 0
 	for _, r := range b.takeovers {
 		n += j.add(r)
 	}
 	j.append(n, now)
-	j.buf, n = startBlock(j.buf[:0], blockIntent), 0
+	j.buf, n = durable.StartBlock(j.buf[:0], blockIntent), 0
 	for i := range b.ops {
 		n += j.add(b.record(i))
 	}
@@ -210,7 +207,7 @@ func (j *journal) append(records int, now time.Time) {
 		return
 	}
 	j.records += records
-	if err := j.write(endBlock(j.buf)); err != nil {
+	if err := j.write(durable.EndBlock(j.buf)); err != nil {
 		j.broken(err)
 		j.retry = now.Add(journalRetry)
 	}
@@ -221,7 +218,7 @@ func (j *journal) after(b *batch) {
 	if j.file == nil || len(b.ops) == 0 {
 		return
 	}
-	j.buf = startBlock(j.buf[:0], blockOutcome)
+	j.buf = durable.StartBlock(j.buf[:0], blockOutcome)
 	n := uint32(0)
 	for i := range b.ops {
 		if j.objectsOnly && i >= b.first && i < b.last {
@@ -235,11 +232,11 @@ func (j *journal) after(b *batch) {
 	if n == 0 {
 		return
 	}
-	if err := j.write(endBlock(j.buf)); err != nil {
+	if err := j.write(durable.EndBlock(j.buf)); err != nil {
 		j.broken(err)
 		return
 	}
-	j.buf = startBlock(j.buf[:0], blockState)
+	j.buf = durable.StartBlock(j.buf[:0], blockState)
 	refused := 0
 	for i, op := range b.objects {
 		err := b.errs[i]
@@ -255,13 +252,13 @@ func (j *journal) noteInterfaces(interfaces map[string]uint32) error {
 		return nil
 	}
 	j.interfaces = interfaces
-	j.buf = startBlock(j.buf[:0], blockInterfaces)
+	j.buf = durable.StartBlock(j.buf[:0], blockInterfaces)
 	for name, index := range interfaces {
 		j.buf = binary.BigEndian.AppendUint32(j.buf, index)
 		j.buf = binary.BigEndian.AppendUint16(j.buf, uint16(len(name)))
 		j.buf = append(j.buf, name...)
 	}
-	return j.write(endBlock(j.buf))
+	return j.write(durable.EndBlock(j.buf))
 }
 
 func (j *journal) write(b []byte) error {
@@ -292,20 +289,7 @@ func appendJournalHeader(b []byte, identity string) []byte {
 	b = append(append(b, journalMagic...), journalVersion)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(identity)))
 	b = append(b, identity...)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-// startBlock leaves room for the header, which endBlock fills in.
-func startBlock(b []byte, kind byte) []byte {
-	return append(append(b, make([]byte, blockHeader)...), kind)
-}
-
-func endBlock(b []byte) []byte {
-	payload := b[blockHeader:]
-	binary.BigEndian.PutUint32(b[0:], uint32(len(payload)))
-	binary.BigEndian.PutUint32(b[4:], crc32.Checksum(b[0:4], castagnoli))
-	binary.BigEndian.PutUint32(b[8:], crc32.Checksum(payload, castagnoli))
-	return b
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, durable.Castagnoli))
 }
 
 // recordElevated is a bit of a record's address length. An agent that does not know it takes the

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"vpp-route-agent/internal/durable"
 	"vpp-route-agent/internal/route"
 )
 
@@ -252,15 +253,17 @@ func TestJournalKeepsDoubtThroughARewrite(t *testing.T) {
 // again.
 func FuzzJournal(f *testing.F) {
 	f.Add(appendJournalHeader(nil, "start-1"))
-	f.Add(endBlock(append(startBlock(appendJournalHeader(nil, ""), blockState), 0)))
-	block := appendRecord(startBlock(nil, blockIntent), record{
+	f.Add(durable.EndBlock(append(durable.StartBlock(appendJournalHeader(nil, ""), blockState), 0)))
+	block := appendRecord(durable.StartBlock(nil, blockIntent), record{
 		key: key("10.1.0.0/26"), digest: 7, owner: sourceID(route.BGP),
 	})
 	block = appendRecord(block, record{key: key("fd10::/64")})
-	outcome := append(startBlock(nil, blockOutcome), 0, 0, 0, 1)
-	f.Add(slices.Concat(appendJournalHeader(nil, "start-1"), endBlock(block), endBlock(outcome)))
-	f.Add(slices.Concat(appendJournalHeader(nil, "start-1"),
-		endBlock(append(startBlock(nil, blockInterfaces), 0, 0, 0, 1, 0, 4, 'e', 't', 'h', '0'))))
+	outcome := append(durable.StartBlock(nil, blockOutcome), 0, 0, 0, 1)
+	f.Add(slices.Concat(appendJournalHeader(nil, "start-1"), durable.EndBlock(block),
+		durable.EndBlock(outcome)))
+	interfaces := append(durable.StartBlock(nil, blockInterfaces),
+		0, 0, 0, 1, 0, 4, 'e', 't', 'h', '0')
+	f.Add(slices.Concat(appendJournalHeader(nil, "start-1"), durable.EndBlock(interfaces)))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		found, err := readJournal(bytes.NewReader(b))

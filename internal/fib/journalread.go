@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 
+	"vpp-route-agent/internal/durable"
 	"vpp-route-agent/internal/route"
 )
 
@@ -50,39 +51,19 @@ func readJournal(r io.Reader) (journalled, error) {
 		return journalled{}, err
 	}
 	var open []record // the intent that has no outcome yet
-	var header [blockHeader]byte
-	var payload []byte
+	blocks := durable.NewBlockReader(r, found.valid)
 	for {
-		if _, err := io.ReadFull(r, header[:]); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				return journalled{}, err
-			}
+		kind, body, err := blocks.Next()
+		if errors.Is(err, io.EOF) {
 			break
 		}
-		size := binary.BigEndian.Uint32(header[0:])
-		if crc32.Checksum(header[0:4], castagnoli) != binary.BigEndian.Uint32(header[4:]) ||
-			size == 0 || size > maxBlock {
-			return journalled{}, fmt.Errorf("%w: bad block header at byte %d",
-				errJournal, found.valid)
+		if err == nil {
+			open, err = found.take(kind, body, open)
 		}
-		if cap(payload) < int(size) {
-			payload = make([]byte, size)
-		}
-		payload = payload[:size]
-		if _, err := io.ReadFull(r, payload); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				return journalled{}, err
-			}
-			break
-		}
-		if crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(header[8:]) {
-			return journalled{}, fmt.Errorf("%w: bad checksum at byte %d", errJournal, found.valid)
-		}
-		var err error
-		if open, err = found.take(payload[0], payload[1:], open); err != nil {
+		if err != nil {
 			return journalled{}, err
 		}
-		found.valid += blockHeader + int64(size)
+		found.valid = blocks.Valid
 	}
 	found.doubt(open)
 	return found, nil
@@ -104,7 +85,7 @@ func (f *journalled) readHeader(r io.Reader) error {
 	}
 	b = append(b, rest...)
 	end := len(b) - 4
-	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
+	if crc32.Checksum(b[:end], durable.Castagnoli) != binary.BigEndian.Uint32(b[end:]) {
 		return fmt.Errorf("%w: bad header", errJournal)
 	}
 	f.identity, f.valid = string(b[start+2:end]), int64(len(b))

@@ -64,7 +64,7 @@ type objects struct {
 	bulk      bulk
 	awaited   map[*entry]*object // what a route waits for: it is in waiting there
 
-	puts    queue[*entry]
+	puts    queue[queued]
 	deletes queue[deletion]
 	lost    []record // that the journal is to know
 
@@ -397,7 +397,7 @@ func (s *syncer) objectsAdopted() {
 
 // resetObjects: nothing is known about what is in the data plane.
 func (s *syncer) resetObjects() {
-	s.objects.puts, s.objects.deletes = queue[*entry]{}, queue[deletion]{}
+	s.objects.puts, s.objects.deletes = queue[queued]{}, queue[deletion]{}
 	s.objects.lost = nil
 	for _, o := range s.objects.all() {
 		o.clear(inPuts | inDeletes)

@@ -59,6 +59,7 @@ func (s *selection) setEncapsulation(to *route.Encapsulation) {
 		return
 	}
 	s.encapsulation = to
+	s.noteSurroundings()
 	if s.view != nil {
 		s.rebuildView(s.view.facts.Facts)
 	}

@@ -80,6 +80,7 @@ func (s *selection) learn(b BestPaths) {
 	if !p.IsSingleIP() {
 		b.Preference = 0
 	}
+	s.received = b.received
 	s.setCandidate(route.Key{Prefix: p}, route.BGP, route.Via, b.Paths, b.Preference)
 }
 
@@ -95,7 +96,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 		}
 		e = s.entry(k)
 	}
-	var set *pathSet
+	var set *pathSet // nil: nothing, or of a kind without paths
 	if !nothing && kind == route.Via {
 		set = s.pathSet(paths, origin.IsStatic(),
 			Facts{Encapsulation: s.encapsulation}.poolOf(k, origin))
@@ -130,6 +131,7 @@ func (s *selection) setCandidate(k route.Key, origin route.Origin, kind route.Ki
 			s.join(c, set)
 		}
 	}
+	s.noteCandidate(k, origin, kind, set, preference)
 	e.mark(isWanted, e.first != nil)
 	s.dirtyWithHops(e)
 	s.refresh()
@@ -376,6 +378,9 @@ func (s *selection) answer(n NextHop, r route.Resolution, err error) {
 	if hop == nil {
 		return
 	}
+	if s.recorder != nil {
+		s.recorder.Resolved(s.moment(), n, r)
+	}
 	if hop.protected {
 		s.rebuildView(s.view.facts.Facts) // the guard measures by the answer
 	}
@@ -391,6 +396,7 @@ func (s *selection) protect(own, peers []netip.Addr) {
 		return
 	}
 	s.own, s.peers = own, peers
+	s.noteSurroundings()
 	s.hops.mark(slices.Concat(own, peers), func(hop *nextHop) *bool { return &hop.protected })
 	if s.view != nil {
 		s.rebuildView(s.view.facts.Facts)
@@ -404,6 +410,7 @@ func (s *selection) keepOut(services []netip.Prefix) {
 		return
 	}
 	s.services = slices.Clone(services)
+	s.noteSurroundings()
 	if s.view != nil {
 		s.rebuildView(s.view.facts.Facts)
 		s.refresh()
@@ -425,6 +432,7 @@ func (s *selection) setNormal(normal [2]uint32) {
 		return
 	}
 	s.normal = normal
+	s.noteSurroundings()
 	for _, e := range s.all {
 		for c := e.first; c != nil; c = c.next {
 			if c.preference != 0 {
@@ -451,13 +459,15 @@ func (s *selection) selectDirty(n int) bool {
 	}
 	done := 0
 	for ; done < min(n, len(s.dirty)); done++ { // choosing one may make others dirty
-		e := s.dirty[done]
+		e := s.dirty[done].entry
+		s.received = s.dirty[done].received
 		e.clear(isDirty)
 		if !e.is(isGone) {
 			s.choose(e)
 			s.refresh()
 		}
 	}
+	s.received = 0
 	if s.dirty = s.dirty[done:]; len(s.dirty) == 0 {
 		s.dirty = nil
 	}
@@ -470,7 +480,7 @@ func (s *selection) choose(e *entry) {
 	if e.packed.flags&keyElevated != 0 {
 		base := s.counterpart(e)
 		if base == nil || base.first == nil {
-			s.sync.want(e, nil, unknownSource, false)
+			s.decide(e, choice{})
 			s.sync.settle(e)
 			return
 		}
@@ -484,10 +494,10 @@ func (s *selection) choose(e *entry) {
 	}
 	if other != nil {
 		other.clear(isWanted)
-		s.sync.want(other, nil, unknownSource, false)
+		s.decide(other, choice{})
 	}
 	target.mark(isWanted, e.first != nil)
-	s.sync.want(target, c.forward, sourceID(c.origin), c.waiting)
+	s.decide(target, c)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
 		s.carriesOther(e.key())

@@ -32,18 +32,18 @@ type syncer struct {
 	complete [numSources]bool
 	sweep    bool
 
-	puts      queue[*entry]
+	puts      queue[queued]
 	takeovers []*entry // whose owner changed without a write: the journal is to know
 	// taking: what was set last is taken in part by part, and nothing is deleted meanwhile.
 	taking bool
 	// to be deleted, once all is selected: what is selected next may take their place
-	leaving []*entry
+	leaving []queued
 	deletes queue[deletion]
 	objects objects
 	// stale are routes over interfaces that were deleted and made again: they are deleted before
 	// anything is put. VPP keeps a path whose interface was deleted as long as a route has it, and
 	// uses it for each put of the same (src/vnet/fib/fib_path.c, "permanent drop state").
-	stale queue[*entry]
+	stale queue[queued]
 	// madeAnew are these interfaces. doubtAgain: one of the deletions came late, since it was
 	// refused at first or waited for a look-up, and the same path may have been put meanwhile.
 	madeAnew   map[string]bool
@@ -122,7 +122,7 @@ func (e *entry) wanted() uint64 {
 // deletion waits until the puts that were queued before it are on their way: nobody is to be
 // without a path meanwhile.
 type deletion struct {
-	entry *entry
+	queued
 	after uint64 // puts.taken must have reached this
 }
 
@@ -238,16 +238,16 @@ func (s *syncer) settleAlone(e *entry) {
 		case need == needPut && !e.is(inPuts):
 			e.set(inPuts)
 			if e.isObject() {
-				s.objects.puts.push(e)
+				s.objects.puts.push(s.queuedNow(e))
 			} else {
-				s.puts.push(e)
+				s.puts.push(s.queuedNow(e))
 			}
 		case need == needDelete && !e.is(inDeletes):
 			e.set(inDeletes)
 			if e.is(isStale) {
-				s.stale.push(e)
+				s.stale.push(s.queuedNow(e))
 			} else {
-				s.leaving = append(s.leaving, e)
+				s.leaving = append(s.leaving, s.queuedNow(e))
 			}
 		}
 	}

@@ -10,13 +10,16 @@ import (
 // table holds the keys that selection and sync share, one entry for each key that a source wants or
 // that is, or may be, in the data plane by us. Engine guards it, selection and sync together.
 type table struct {
-	now     time.Time // set by Engine before each call of an owner
-	changed bool      // Engine.Changed is to be signalled
+	now time.Time // set by Engine before each call of an owner
+	// recorder is Config.Recorder. received is when that came which is being worked through.
+	recorder Recorder
+	received Moment
+	changed  bool // Engine.Changed is to be signalled
 	// externalChanged: Engine.ExternalChanged is.
 	externalChanged bool
 
 	keyIndex
-	dirty       []*entry // to be selected
+	dirty       []dirtyEntry // to be selected
 	numElevated int
 	used        map[route.TableID]int // entries in each table (VRF) but 0
 	lengths     [lengths]int          // entries of each, in all tables
@@ -40,6 +43,12 @@ type entry struct {
 	source sourceID // of selection: of want, or of the candidate that was refused
 	owner  sourceID // of sync: the source that actual is from
 	counted
+}
+
+// dirtyEntry is to be selected, because of what came at that moment.
+type dirtyEntry struct {
+	*entry
+	received Moment
 }
 
 // sourceID identifies who wants something. Sync compares sources and counts by them; what they are
@@ -126,7 +135,7 @@ func (t *table) markDirty(e *entry) {
 	for _, x := range [...]*entry{e, t.counterpart(e)} {
 		if x != nil && !x.is(isDirty) {
 			x.set(isDirty)
-			t.dirty = append(t.dirty, x)
+			t.dirty = append(t.dirty, dirtyEntry{x, t.received})
 		}
 	}
 }

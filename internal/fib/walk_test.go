@@ -39,7 +39,7 @@ func (r *running) set(change func(w *Wanted)) {
 func (r *running) Learn(p netip.Prefix, paths []route.Path) { r.LearnPreferred(p, paths, 0) }
 
 func (r *running) LearnPreferred(p netip.Prefix, paths []route.Path, preference uint32) {
-	r.Engine.Learn(BestPaths{p, paths, preference})
+	r.Engine.Learn(BestPaths{Prefix: p, Paths: paths, Preference: preference})
 }
 
 func (r *running) SetRoutes(origin route.Origin, routes []route.Route) {

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/recorder"
+	"vpp-route-agent/internal/route"
+)
+
+// stateDirFlag adds the flag that finds what an agent has recorded, whether or not it runs.
+func stateDirFlag(c *cobra.Command, dir *string) {
+	const env = ownEnvPrefix + "STATE_DIR"
+	c.Flags().StringVar(dir, "state-dir", cmp.Or(os.Getenv(env), defaultStateDir),
+		"state directory of the agent (environment: "+env+")")
+}
+
+// recordTime is how moments are printed: a change may take 50 µs.
+const recordTime = "2006-01-02 15:04:05.000000"
+
+func historyCommand() *cobra.Command {
+	var asJSON bool
+	var dir string
+	c := &cobra.Command{
+		Use:   "history ADDRESS|PREFIX",
+		Short: "Show what was recorded about a prefix: what was heard, decided and written",
+		Long: `Show what was recorded about a prefix, or about all prefixes that contain an address.
+
+That is what sources wanted, what was decided and why, and what the data plane was asked and
+answered, with the time of each step. The state directory is read: the agent need not run.`,
+		Example: `  vpp-route-agent history 10.1.0.0/26
+  vpp-route-agent history 10.1.0.7 -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("history takes one address or prefix")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix, err := agent.ParsePrefixOrAddr(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			about := func(k route.Key) bool { return k.Prefix == prefix }
+			if _, err := netip.ParseAddr(args[0]); err == nil {
+				about = func(k route.Key) bool { return k.Prefix.Contains(prefix.Addr()) }
+			}
+			steps, problems, err := recorder.History(recorderDir(dir), prefix, about)
+			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]recorder.Step{}, steps...))
+			}
+			return printHistory(cmd.OutOrStdout(), steps)
+		},
+	}
+	outputFlag(c, &asJSON)
+	stateDirFlag(c, &dir)
+	return c
+}
+
+// sayProblems says which records cannot be read; err is that of all of them.
+func sayProblems(w io.Writer, problems []error, err error) error {
+	for _, p := range problems {
+		fmt.Fprintln(w, "not read:", p)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: does the agent run with this --state-dir, and not with "+
+			"--recorder-size 0?", err)
+	}
+	return err
+}
+
+func printHistory(w io.Writer, steps []recorder.Step) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "TIME\tPREFIX\tSTEP\tAFTER\tWHAT")
+	for _, s := range steps {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.At.Local().Format(recordTime),
+			keyText(s.Prefix, s.Table, s.Elevated), s.Step, took(s.Seconds), s.Text)
+	}
+	return tw.Flush()
+}
+
+func keyText(p netip.Prefix, table uint32, elevated bool) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return route.Key{Prefix: p, Table: table, Elevated: elevated}.String()
+}
+
+// took prints a duration with three digits at most; "" for none.
+func took(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d <= 0 {
+		return ""
+	}
+	unit := time.Nanosecond
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+func traceCommand() *cobra.Command {
+	var asJSON bool
+	var dir string
+	var number int
+	var since time.Duration
+	c := &cobra.Command{
+		Use:   "trace",
+		Short: "Show which recent changes took longest, and in which step",
+		Long: `Show which recent changes of the data plane took longest, the slowest first.
+
+The steps are: until it was decided (DECIDE), until the data plane was asked for the last time
+(WAIT), and until it had answered for all that it was asked at once (ANSWER). The state directory is
+read: the agent need not run.`,
+		Example: `  vpp-route-agent trace
+  vpp-route-agent trace --since 10m --number 3 -o json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if number < 1 || since <= 0 {
+				return usageError{errors.New("--number and --since must be more than 0")}
+			}
+			all, problems, err := recorder.Trace(recorderDir(dir), number, time.Now().Add(-since))
+			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), append([]recorder.Change{}, all...))
+			}
+			return printTrace(cmd.OutOrStdout(), all)
+		},
+	}
+	outputFlag(c, &asJSON)
+	stateDirFlag(c, &dir)
+	c.Flags().IntVar(&number, "number", 20, "how many")
+	c.Flags().DurationVar(&since, "since", time.Hour, "how old a change may be")
+	return c
+}
+
+func printTrace(w io.Writer, all []recorder.Change) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "TIME\tPREFIX\tCHANGE\tTOOK\tDECIDE\tWAIT\tANSWER\tTRIES\tREFUSED")
+	for _, c := range all {
+		change := "put"
+		if c.Deletes {
+			change = "delete"
+		}
+		fmt.Fprintln(tw, strings.Join([]string{c.At.Local().Format(recordTime),
+			keyText(c.Prefix, c.Table, c.Elevated), change, took(c.Seconds), took(c.Decide),
+			took(c.Wait), took(c.Answer), fmt.Sprint(c.Tries), c.Refuse}, "\t"))
+	}
+	return tw.Flush()
+}

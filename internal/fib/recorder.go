@@ -1,0 +1,209 @@
+package fib
+
+import (
+	"iter"
+	"net/netip"
+	"time"
+
+	"vpp-route-agent/internal/route"
+)
+
+// Recorder is told what the engine decides by, what it decides and what it writes, in that order.
+// Its methods return at once, since most are called while the table is locked, and change nothing
+// that they are handed. A Batch is theirs for the call alone.
+type Recorder interface {
+	// At turns a time into what the others take, which no step of the clock moves.
+	At(time.Time) Moment
+	// Candidate: a source wants something else for a key, kind Via without paths: nothing.
+	Candidate(CandidateChange)
+	// Decided: a key is to forward otherwise than before.
+	Decided(Decision)
+	// Sent: a batch goes to the data plane now.
+	Sent(Batch)
+	// Answered says how that came out.
+	Answered(BatchResult)
+	// Facts are those by which selection decides from now on.
+	Facts(Moment, route.Facts)
+	// Resolved: the data plane says something else about a next hop.
+	Resolved(Moment, NextHop, route.Resolution)
+	// Surroundings are what else decides from now on.
+	Surroundings(Moment, Surroundings)
+}
+
+// Moment is a time as a Recorder counts, 0: not known.
+type Moment time.Duration
+
+// CandidateChange is what one source wants for a key from now on.
+type CandidateChange struct {
+	Key        route.Key
+	Origin     route.Origin
+	Kind       route.Kind
+	Paths      []route.Path // canonical
+	Preference uint32       // see BestPaths
+	// Received is when the source said so, At when the engine took it in.
+	Received, At Moment
+}
+
+// Decision is what a key is to forward by from now on.
+type Decision struct {
+	Key route.Key
+	// Route: without one nothing is to be programmed. Its Digest is that of Batch.
+	Programs bool
+	Kind     route.Kind
+	Paths    []route.Path
+	Digest   uint64
+	// Origin is whose candidate was selected, or refused for Reason.
+	Origin route.Origin
+	Reason Reason // also why a path is left out
+	// Waiting: what is programmed stays until a next hop has been looked up.
+	Waiting bool
+	// Received is when that came which decided, as far as it is known.
+	Received, At Moment
+}
+
+// Batch are operations that the data plane is asked for at once.
+type Batch struct {
+	Number uint64
+	At     Moment
+	Ops    iter.Seq[BatchOp]
+}
+
+// BatchOp is one of them.
+type BatchOp struct {
+	Key    route.Key
+	Object *route.ObjectKey // instead of Key
+	Digest uint64           // of what will be there; 0: nothing
+	// Queued is when it was found to be needed: when that was decided, or tried again.
+	Queued Moment
+}
+
+// queued is an entry that waits for its op.
+type queued struct {
+	*entry
+	since Moment
+}
+
+// queuedNow is e that begins to wait.
+func (t *table) queuedNow(e *entry) queued { return queued{e, t.moment()} }
+
+// BatchResult is how a batch came out: all of it succeeded but Failed.
+type BatchResult struct {
+	Number uint64
+	At     Moment
+	Failed []FailedOp
+}
+
+// FailedOp is an operation that was refused, or not answered.
+type FailedOp struct {
+	Index int // in Batch.Ops
+	Error string
+}
+
+// Surroundings are what selection decides by besides candidates, facts and next hops.
+type Surroundings struct {
+	Own, Peers    []netip.Addr         `json:",omitempty"`
+	Services      []netip.Prefix       `json:",omitempty"`
+	Encapsulation *route.Encapsulation `json:",omitempty"`
+	Normal        [2]uint32
+	Distances     map[route.Origin]uint8 `json:",omitempty"`
+	Converging    bool
+}
+
+// moment is the time of a decision.
+func (t *table) moment() Moment {
+	if t.recorder == nil {
+		return 0
+	}
+	return t.recorder.At(t.now)
+}
+
+// noteCandidate tells the recorder what origin wants for k now.
+func (s *selection) noteCandidate(k route.Key, origin route.Origin, kind route.Kind,
+	set *pathSet, preference uint32) {
+	if s.recorder == nil {
+		return
+	}
+	c := CandidateChange{Key: k, Origin: origin, Kind: kind, Preference: preference,
+		Received: s.received, At: s.moment()}
+	if set != nil {
+		c.Paths = set.paths
+	}
+	s.recorder.Candidate(c)
+}
+
+// noteSurroundings tells the recorder what else decides now.
+func (s *selection) noteSurroundings() {
+	if s.recorder == nil {
+		return
+	}
+	s.recorder.Surroundings(s.moment(), Surroundings{
+		Own: s.own, Peers: s.peers, Services: s.services, Encapsulation: s.encapsulation,
+		Normal: s.normal, Distances: s.distances, Converging: s.converging,
+	})
+}
+
+// decide hands sync what was chosen for e.
+func (s *selection) decide(e *entry, c choice) {
+	if s.recorder != nil && !e.goesOnAs(c) {
+		d := Decision{Key: e.key(), Origin: c.origin, Reason: c.reason, Waiting: c.waiting,
+			Received: s.received, At: s.moment()}
+		if f := c.forward; f != nil {
+			d.Programs, d.Kind, d.Paths, d.Digest = true, f.kind, f.paths, f.digest
+		}
+		s.recorder.Decided(d)
+	}
+	s.sync.want(e, c.forward, sourceID(c.origin), c.waiting)
+}
+
+// goesOnAs reports whether c is what was decided for e before.
+func (e *entry) goesOnAs(c choice) bool {
+	if e.source != sourceID(c.origin) || e.is(isWaiting) != c.waiting {
+		return false
+	}
+	if e.want == nil || c.forward == nil {
+		return e.want == nil && c.forward == nil
+	}
+	return e.want.digest == c.forward.digest
+}
+
+// sent tells the recorder that b goes out, once: Start may leave b to Apply.
+func (e *Engine) sent(b *batch) {
+	r := e.table.recorder
+	if r == nil || len(b.ops) == 0 || b.told {
+		return
+	}
+	b.told = true
+	r.Sent(Batch{Number: b.number, At: r.At(time.Now()), Ops: func(yield func(BatchOp) bool) {
+		for i := range b.ops {
+			op := BatchOp{Key: b.ops[i].Route.Key, Digest: b.digests[i], Queued: b.since[i]}
+			if o, is := b.objects[i]; is {
+				op.Object = &o.key
+			}
+			if !yield(op) {
+				return
+			}
+		}
+	}})
+}
+
+// answered tells the recorder how b came out.
+func (e *Engine) answered(b *batch) {
+	r := e.table.recorder
+	if r == nil || len(b.ops) == 0 {
+		return
+	}
+	out := BatchResult{Number: b.number, At: r.At(time.Now())}
+	if b.err != nil || len(b.errs) > 0 {
+		for i := range b.ops {
+			switch {
+			case !b.done[i] && b.err != nil:
+				out.Failed = append(out.Failed, FailedOp{i, "not answered: " + b.err.Error()})
+			case !b.done[i]:
+				out.Failed = append(out.Failed, FailedOp{i, "not answered"})
+			case b.errs[i] != nil:
+				out.Failed = append(out.Failed, FailedOp{i, b.errs[i].Error()})
+			}
+		}
+	}
+	r.Answered(out)
+}

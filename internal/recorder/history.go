@@ -1,0 +1,196 @@
+package recorder
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+// Step is one line of the history of a prefix. The JSON of `history` only grows.
+type Step struct {
+	At       time.Time    `json:"at"`
+	Step     StepKind     `json:"step"`
+	Prefix   netip.Prefix `json:"prefix,omitzero"`
+	Table    uint32       `json:"table,omitzero"`
+	Elevated bool         `json:"elevated,omitzero"`
+	// Seconds since what it follows from, as far as that is known.
+	Seconds float64 `json:"seconds"`
+	Text    string  `json:"text"`
+}
+
+// StepKind says what happened.
+type StepKind string
+
+const (
+	StepStart     StepKind = "start"     // of the agent's process
+	StepMissing   StepKind = "missing"   // records that were dropped
+	StepDatastore StepKind = "datastore" // a block or its affinity changed
+	StepWanted    StepKind = "wanted"    // a source wants something else
+	StepDecided   StepKind = "decided"
+	StepSent      StepKind = "sent"
+	StepAnswered  StepKind = "answered"
+)
+
+// History returns what was recorded about the keys that about holds for, and about blocks that
+// contain the prefix.
+func History(dir string, prefix netip.Prefix,
+	about func(route.Key) bool) (steps []Step, problems []error, err error) {
+	h := history{prefix: prefix, about: about}
+	problems, err = Reader{Segment: h.segment, Record: h.record}.Read(dir)
+	return h.steps, problems, err
+}
+
+type history struct {
+	prefix  netip.Prefix
+	about   func(route.Key) bool
+	process time.Time
+	sent    map[uint64]sentOps
+	steps   []Step
+}
+
+// sentOps are what of a batch is asked about.
+type sentOps struct {
+	at   fib.Moment
+	keys map[int]route.Key // by their index
+}
+
+func (h *history) segment(s Segment) error {
+	if s.Process.Equal(h.process) {
+		return nil
+	}
+	h.process, h.sent = s.Process, map[uint64]sentOps{}
+	h.steps = append(h.steps, Step{At: s.Process, Step: StepStart,
+		Text: fmt.Sprintf("vpp-route-agent %s starts on %s", s.Version, s.Node)})
+	return nil
+}
+
+func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, text string) {
+	s := Step{At: r.At, Step: kind, Prefix: k.Prefix, Table: k.Table, Elevated: k.Elevated,
+		Text: text}
+	if since != 0 {
+		s.Seconds = max(time.Duration(r.Moment-since), 0).Seconds()
+	}
+	h.steps = append(h.steps, s)
+}
+
+func (h *history) record(r Record) error {
+	switch w := r.What.(type) {
+	case Dropped:
+		h.add(r, StepMissing, route.Key{}, 0, fmt.Sprintf("%d records were dropped here", w))
+	case *calico.RecordedChanges:
+		h.datastore(r, w)
+	case *fib.CandidateChange:
+		if h.about(w.Key) {
+			h.add(r, StepWanted, w.Key, w.Received, candidateText(w))
+		}
+	case *Decision:
+		if h.about(w.Key) {
+			h.add(r, StepDecided, w.Key, w.Received, decisionText(w))
+		}
+	case *Batch:
+		h.batch(r, w)
+	case *fib.BatchResult:
+		h.result(r, w)
+	}
+	return nil
+}
+
+func (h *history) batch(r Record, b *Batch) {
+	s := sentOps{at: r.Moment, keys: map[int]route.Key{}}
+	for i, op := range b.Ops {
+		if op.Object != nil || !h.about(op.Key) {
+			continue
+		}
+		s.keys[i] = op.Key
+		text := "put"
+		if op.Digest == 0 {
+			text = "delete"
+		}
+		h.add(r, StepSent, op.Key, op.Queued, text)
+	}
+	if len(s.keys) > 0 {
+		h.sent[b.Number] = s
+	}
+}
+
+func (h *history) result(r Record, b *fib.BatchResult) {
+	s, ok := h.sent[b.Number]
+	if !ok {
+		return
+	}
+	delete(h.sent, b.Number)
+	failed := map[int]string{}
+	for _, f := range b.Failed {
+		failed[f.Index] = f.Error
+	}
+	for _, i := range slices.Sorted(maps.Keys(s.keys)) {
+		h.add(r, StepAnswered, s.keys[i], s.at, cmp.Or(failed[i], "done"))
+	}
+}
+
+// datastore adds what was changed of blocks that contain the prefix.
+func (h *history) datastore(r Record, c *calico.RecordedChanges) {
+	for _, field := range []string{"Blocks", "Affinities"} {
+		name := map[string]string{"Blocks": "block", "Affinities": "own affinity"}[field]
+		var set map[netip.Prefix]json.RawMessage
+		var gone []netip.Prefix
+		_ = json.Unmarshal(c.Set[field], &set) // absent, nearly always
+		_ = json.Unmarshal(c.Gone[field], &gone)
+		for _, p := range slices.SortedFunc(maps.Keys(set), route.ComparePrefixes) {
+			if h.isIn(p) {
+				h.add(r, StepDatastore, route.Key{}, 0, fmt.Sprintf("%s %v: %s", name, p, set[p]))
+			}
+		}
+		for _, p := range gone {
+			if h.isIn(p) {
+				h.add(r, StepDatastore, route.Key{}, 0, fmt.Sprintf("%s %v is gone", name, p))
+			}
+		}
+	}
+}
+
+func (h *history) isIn(block netip.Prefix) bool {
+	return block.Bits() <= h.prefix.Bits() && block.Contains(h.prefix.Addr())
+}
+
+func candidateText(c *fib.CandidateChange) string {
+	if c.Kind == route.Via && len(c.Paths) == 0 {
+		return fmt.Sprintf("%v: nothing", c.Origin)
+	}
+	text := fmt.Sprintf("%v: %s", c.Origin, actionText(c.Kind, c.Paths))
+	if c.Preference != 0 {
+		text += fmt.Sprintf(" local-pref %d", c.Preference)
+	}
+	return text
+}
+
+func decisionText(d *Decision) string {
+	text := "nothing"
+	switch {
+	case d.Waiting:
+		text = "stays as it is"
+	case d.Programs:
+		text = fmt.Sprintf("%s of %v", actionText(d.Kind, d.Paths), d.Origin)
+	}
+	if d.Reason != "" {
+		text += ": " + d.Reason
+	}
+	return text
+}
+
+func actionText(kind route.Kind, paths []route.Path) string {
+	texts := []string{kind.String()}
+	for _, p := range paths {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, " ")
+}

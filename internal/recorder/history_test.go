@@ -1,0 +1,111 @@
+package recorder
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+const ms = fib.Moment(time.Millisecond)
+
+// an incident: host 1 comes, is refused once, and goes; host 2 has no usable next hop.
+func incident(t *testing.T, dir string) {
+	t.Helper()
+	r := newRecorder(t, dir, 1<<20)
+	stop := start(t, r)
+	block := netip.MustParsePrefix("10.0.0.0/26")
+	r.Datastore(time.Now(), &calico.Snapshot{Revision: 7, Blocks: map[netip.Prefix]calico.Block{
+		block: {}, netip.MustParsePrefix("10.7.0.0/26"): {}}})
+	r.Datastore(time.Now(), &calico.Snapshot{Revision: 8,
+		Blocks: map[netip.Prefix]calico.Block{}})
+	until(t, func() bool { return r.Stats().Written > 1 })
+	one, two := host(1), host(2)
+	via := []route.Path{{NextHop: netip.MustParseAddr("10.0.0.2"), Interface: "tap0", Weight: 1}}
+	batch := uint64(0)
+	ask := func(at, queued fib.Moment, err string, k route.Key, digest uint64) {
+		batch++
+		r.Sent(fib.Batch{Number: batch, At: at, Ops: slices.Values([]fib.BatchOp{
+			{Key: host(9), Digest: 1, Queued: at}, {Key: k, Digest: digest, Queued: queued}})})
+		b := fib.BatchResult{Number: batch, At: at + ms}
+		if err != "" {
+			b.Failed = []fib.FailedOp{{Index: 1, Error: err}}
+		}
+		r.Answered(b)
+	}
+	r.Candidate(fib.CandidateChange{Key: one, Origin: route.BGP, Paths: via, Preference: 100,
+		Received: 10 * ms, At: 11 * ms})
+	r.Decided(fib.Decision{Key: one, Origin: route.BGP, Waiting: true, Received: 10 * ms,
+		At: 12 * ms})
+	r.Decided(fib.Decision{Key: one, Programs: true, Origin: route.BGP, Paths: via,
+		Received: 14 * ms, At: 15 * ms})
+	ask(16*ms, 15*ms, "no room", one, 1)
+	ask(216*ms, 215*ms, "", one, 1)
+	r.Candidate(fib.CandidateChange{Key: one, Origin: route.BGP, Received: 300 * ms, At: 300 * ms})
+	r.Decided(fib.Decision{Key: one, Received: 300 * ms, At: 301 * ms})
+	r.Decided(fib.Decision{Key: two, Origin: route.BGP, Received: 300 * ms, At: 301 * ms})
+	ask(301*ms, 301*ms, "", one, 0)
+	stop()
+}
+
+func TestHistory(t *testing.T) {
+	dir := t.TempDir()
+	incident(t, dir)
+	steps, problems, err := History(dir, host(1).Prefix,
+		func(k route.Key) bool { return k == host(1) })
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	var got []string
+	for _, s := range steps {
+		got = append(got, fmt.Sprintf("%s %.3f %s", s.Step, s.Seconds, s.Text))
+	}
+	want := []string{
+		"start 0.000 vpp-route-agent v1 starts on node-1",
+		"datastore 0.000 block 10.0.0.0/26: {",
+		"datastore 0.000 block 10.0.0.0/26 is gone",
+		"wanted 0.001 bgp: via 10.0.0.2 tap0 local-pref 100",
+		"decided 0.002 stays as it is",
+		"decided 0.001 via 10.0.0.2 tap0 of bgp",
+		"sent 0.001 put", "answered 0.001 no room",
+		"sent 0.001 put", "answered 0.001 done",
+		"wanted 0.000 bgp: nothing", "decided 0.001 nothing",
+		"sent 0.000 delete", "answered 0.001 done",
+	}
+	if !slices.EqualFunc(got, want, func(a, b string) bool {
+		return a == b || strings.HasSuffix(b, "{") && strings.HasPrefix(a, b)
+	}) {
+		t.Errorf("history is\n%s\ninstead of\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
+	}
+}
+
+func TestTrace(t *testing.T) {
+	dir := t.TempDir()
+	incident(t, dir)
+	all, problems, err := Trace(dir, 2, time.Now().Add(-time.Hour))
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	var got []string
+	for _, c := range all {
+		got = append(got, fmt.Sprintf("%v %.3f = %.3f + %.3f + %.3f, %t, %d %q", c.Prefix,
+			c.Seconds, c.Decide, c.Wait, c.Answer, c.Deletes, c.Tries, c.Refuse))
+	}
+	want := []string{
+		`10.0.0.1/32 0.207 = 0.005 + 0.201 + 0.001, false, 2 "no room"`,
+		`10.0.0.1/32 0.002 = 0.001 + 0.000 + 0.001, true, 1 ""`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+	if all, _, _ := Trace(dir, 2, time.Now().Add(time.Hour)); len(all) > 0 {
+		t.Errorf("later than now there was %v", all)
+	}
+}

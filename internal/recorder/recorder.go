@@ -1,0 +1,413 @@
+// Package recorder keeps on disk what the agent has heard, decided and written, and when, in a ring
+// of segments of bounded size. What has been recorded can be read while the agent runs, and when it
+// runs no more. It never holds the agent up: records wait in memory for one goroutine that writes
+// them, and those for which there is no room are counted. docs/decisions/0028 says what is
+// recorded, and what is not.
+package recorder
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/durable"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+)
+
+const (
+	// gather is how long records wait for others to be written with. As many are lost when the
+	// process is killed.
+	gather = 20 * time.Millisecond
+	// enough is how many bytes wait for no others.
+	enough = 256 << 10
+	// maxQueued bounds what waits while the disk stalls: the records of 50 000 new routes.
+	maxQueued = 4 << 20
+	// retryAfter is the pause after the disk has refused something.
+	retryAfter = 10 * time.Second
+	// maxSnapshots bounds how many snapshots of the datastore wait. They share most of what they
+	// have.
+	maxSnapshots = 16
+	// endWait bounds how long the end of the program waits for a disk that stalls.
+	endWait = time.Second
+)
+
+// Config is what a Recorder is made of.
+type Config struct {
+	Dir  string // is made
+	Size int64  // of all segments together at most, in bytes
+	// Node and Version are noted in each segment.
+	Node, Version string
+	Log           *slog.Logger
+}
+
+// Recorder is a fib.Recorder. Run writes; before and after it records are dropped.
+type Recorder struct {
+	cfg   Config
+	began time.Time // what moments count from; it has a monotonic clock
+	wake  chan struct{}
+	full  chan struct{}
+	// gather is the constant, and open makes a segment, but for tests.
+	gather time.Duration
+	open   func(path string) (*os.File, error)
+
+	mu        sync.Mutex // guards what follows; never held across a call to the disk
+	queue     queue
+	snapshots []taken
+	stats     Stats
+	times     Times
+	inFlight  map[uint64]flying
+}
+
+// queue is the block that is being filled.
+type queue struct {
+	encoder
+	records int
+	dropped uint64 // records since the last one that had room
+}
+
+// taken is a snapshot of the datastore that the agent has taken.
+type taken struct {
+	at fib.Moment
+	*calico.Snapshot
+}
+
+type flying struct {
+	at  fib.Moment
+	ops int
+}
+
+// Stats are for metrics.
+type Stats struct {
+	Problem  string // why nothing is written; "": it is
+	Written  uint64 // records
+	Dropped  uint64 // records
+	Bytes    int64  // of all segments
+	Segments int
+}
+
+// New returns a recorder that drops everything until Run.
+func New(c Config) *Recorder {
+	return &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
+		full: make(chan struct{}, 1), open: create, gather: gather,
+		inFlight: map[uint64]flying{}}
+}
+
+// Stats says how the recorder does.
+func (r *Recorder) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// At implements fib.Recorder.
+func (r *Recorder) At(t time.Time) fib.Moment { return fib.Moment(t.Sub(r.began)) }
+
+// begin begins a record and returns where to append what it has, or nil if too many wait already.
+// The caller holds mu, and ends the record.
+func (r *Recorder) begin(kind recordKind, at fib.Moment) *encoder {
+	q := &r.queue
+	if len(q.b) >= maxQueued {
+		q.dropped++
+		r.stats.Dropped++
+		return nil
+	}
+	if q.records == 0 {
+		q.start()
+		signal(r.wake)
+	}
+	if q.dropped > 0 {
+		q.kind(kindDropped, at)
+		q.uint(q.dropped)
+		q.dropped = 0
+		q.records++
+	}
+	q.kind(kind, at)
+	return &q.encoder
+}
+
+func (r *Recorder) end() {
+	if r.queue.records++; len(r.queue.b) >= enough {
+		signal(r.full)
+	}
+}
+
+// start begins a block, with room for the time that moments of it count from.
+func (q *queue) start() {
+	b := append(durable.StartBlock(q.b[:0], blockRecords), make([]byte, 8)...)
+	q.encoder = encoder{b: b}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits, and leaves spare to be filled instead.
+func (r *Recorder) take(spare []byte) (snapshots []taken, block []byte, records int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	snapshots, r.snapshots = r.snapshots, nil
+	if records = r.queue.records; records > 0 {
+		block = r.queue.b
+		r.queue.b, r.queue.records = spare[:0], 0
+	}
+	return snapshots, block, records
+}
+
+// Run writes until ctx ends. It does not wait longer than a second for a disk that stalls: then the
+// goroutine that writes ends with the process.
+func (r *Recorder) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.write(ctx)
+	}()
+	<-ctx.Done()
+	select {
+	case <-done:
+	case <-time.After(endWait):
+		r.cfg.Log.Warn("the disk of the recorder stalls; its last records are lost")
+	}
+	return nil
+}
+
+func (r *Recorder) write(ctx context.Context) {
+	w := writer{Recorder: r, ring: newRing(r.cfg, r.began, r.open)}
+	defer w.ring.close()
+	var spare []byte
+	timer := time.NewTimer(r.gather)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+			timer.Reset(r.gather)
+			select {
+			case <-ctx.Done():
+			case <-r.full:
+			case <-timer.C:
+			}
+		}
+		last := ctx.Err() != nil
+		snapshots, block, records := r.take(spare)
+		for _, s := range snapshots {
+			w.datastore(s)
+		}
+		w.block(block, records)
+		if spare = block; cap(spare) > 2*enough {
+			spare = nil
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// writer is what the goroutine that writes has.
+type writer struct {
+	*Recorder
+	ring     *ring
+	snapshot *calico.Snapshot // as last written
+}
+
+// block writes a block of so many records. The moment 0 has the time of day that the clock says
+// now.
+func (w *writer) block(block []byte, records int) {
+	if records == 0 {
+		return
+	}
+	now := time.Now()
+	binary.BigEndian.PutUint64(block[durable.BlockHeader+1:],
+		uint64(now.UnixNano()-int64(w.At(now))))
+	w.note(records, w.ring.write(durable.EndBlock(block), now))
+}
+
+// datastore writes what is new in s.
+func (w *writer) datastore(s taken) {
+	var q queue
+	for c := range calico.ChangesOf(w.snapshot, s.Snapshot) {
+		if q.records == 0 {
+			q.start()
+		}
+		q.kind(kindDatastore, s.at)
+		q.text(jsonOf(c))
+		if q.records++; len(q.b) >= enough {
+			w.block(q.b, q.records)
+			q.records = 0
+		}
+	}
+	w.block(q.b, q.records)
+	w.snapshot = s.Snapshot
+}
+
+// note takes how the disk has taken so many records.
+func (w *writer) note(records int, err error) {
+	r := w.Recorder
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	r.mu.Lock()
+	before := r.stats.Problem
+	r.stats.Problem, r.stats.Bytes, r.stats.Segments = problem, w.ring.bytes, len(w.ring.segments)
+	if err == nil {
+		r.stats.Written += uint64(records)
+	} else {
+		r.stats.Dropped += uint64(records)
+		r.queue.dropped += uint64(records)
+	}
+	r.mu.Unlock()
+	switch {
+	case problem != "" && before == "":
+		r.cfg.Log.Warn("the recorder cannot write; what happens meanwhile is not recorded",
+			"err", err)
+	case problem == "" && before != "":
+		r.cfg.Log.Info("the recorder writes again")
+	}
+}
+
+// Candidate implements fib.Recorder.
+func (r *Recorder) Candidate(c fib.CandidateChange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.begin(kindCandidate, c.At)
+	if e == nil {
+		return
+	}
+	e.moment(c.Received)
+	e.key(c.Key)
+	e.b = append(e.b, byte(c.Origin), byte(c.Kind))
+	e.uint(uint64(c.Preference))
+	e.paths(c.Paths, &e.wanted)
+	r.end()
+}
+
+// Decided implements fib.Recorder.
+func (r *Recorder) Decided(d fib.Decision) {
+	reason := d.Reason.String()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.times.Decide.add(d.Received, d.At)
+	e := r.begin(kindDecided, d.At)
+	if e == nil {
+		return
+	}
+	e.moment(d.Received)
+	e.key(d.Key)
+	e.b = append(e.b, flagIf(d.Programs, isProgrammed)|flagIf(d.Waiting, isWaiting),
+		byte(d.Origin))
+	e.text(reason)
+	if d.Programs {
+		e.b = append(e.b, byte(d.Kind))
+		e.paths(d.Paths, &e.decided)
+	}
+	r.end()
+}
+
+// Sent implements fib.Recorder.
+func (r *Recorder) Sent(b fib.Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.begin(kindSent, b.At)
+	if e != nil {
+		e.uint(b.Number)
+	}
+	n, alike, digest := 0, 0, uint64(0)
+	queued := fib.Moment(0)
+	for op := range b.Ops {
+		if op.Queued != queued {
+			r.times.Send.addMany(queued, b.At, alike)
+			queued, alike = op.Queued, 0
+		}
+		n, alike = n+1, alike+1
+		if e != nil {
+			e.op(op, digest)
+			digest = op.Digest
+		}
+	}
+	r.times.Send.addMany(queued, b.At, alike)
+	r.inFlight[b.Number] = flying{b.At, n}
+	if e != nil {
+		e.b = append(e.b, 0)
+		r.end()
+	}
+}
+
+// Answered implements fib.Recorder.
+func (r *Recorder) Answered(b fib.BatchResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f, ok := r.inFlight[b.Number]; ok {
+		delete(r.inFlight, b.Number)
+		r.times.Answer.addMany(f.at, b.At, f.ops-len(b.Failed))
+	}
+	e := r.begin(kindAnswered, b.At)
+	if e == nil {
+		return
+	}
+	e.uint(b.Number)
+	e.uint(uint64(len(b.Failed)))
+	for _, f := range b.Failed {
+		e.uint(uint64(f.Index))
+		e.text(f.Error)
+	}
+	r.end()
+}
+
+// Facts implements fib.Recorder.
+func (r *Recorder) Facts(at fib.Moment, f route.Facts) { r.addJSON(at, kindFacts, f) }
+
+// Resolved implements fib.Recorder.
+func (r *Recorder) Resolved(at fib.Moment, n fib.NextHop, is route.Resolution) {
+	r.addJSON(at, kindResolved, Resolved{n, is})
+}
+
+// Surroundings implements fib.Recorder.
+func (r *Recorder) Surroundings(at fib.Moment, s fib.Surroundings) {
+	r.addJSON(at, kindSurroundings, s)
+}
+
+// Datastore records what the agent has from Calico's datastore. What of it is new is found, and
+// encoded, by the goroutine that writes.
+func (r *Recorder) Datastore(at time.Time, s *calico.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.snapshots) == maxSnapshots { // the next one has what this would have said
+		r.snapshots = slices.Delete(r.snapshots, 0, 1)
+		r.queue.dropped++
+		r.stats.Dropped++
+	}
+	r.snapshots = append(r.snapshots, taken{r.At(at), s})
+	if r.queue.records == 0 {
+		signal(r.wake)
+	}
+}
+
+// addJSON adds what changes rarely, and what only people read.
+func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any) {
+	text := jsonOf(v)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.begin(kind, at); e != nil {
+		e.text(text)
+		r.end()
+	}
+}
+
+func jsonOf(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("recorder: %T is no JSON: %v", v, err))
+	}
+	return string(text)
+}

@@ -1,0 +1,476 @@
+package recorder
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/durable"
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
+)
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func host(i int) route.Key {
+	a := [4]byte{10}
+	binary.BigEndian.PutUint16(a[2:], uint16(i))
+	a[1] = byte(i >> 16)
+	return route.Key{Prefix: netip.PrefixFrom(netip.AddrFrom4(a), 32)}
+}
+
+// start runs a recorder; stop ends it.
+func start(t *testing.T, r *Recorder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		done <- nil
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func newRecorder(t *testing.T, dir string, size int64) *Recorder {
+	r := New(Config{Dir: dir, Size: size, Node: "node-1", Version: "v1", Log: testlog.New(t)})
+	r.gather = 0
+	return r
+}
+
+// readAll reads what dir has.
+func readAll(t *testing.T, dir string) (all []Record, problems []error) {
+	t.Helper()
+	problems, err := Reader{Record: func(r Record) error {
+		all = append(all, r)
+		return nil
+	}}.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, problems
+}
+
+func keys(all []Record) (out []string) {
+	for _, r := range all {
+		switch w := r.What.(type) {
+		case *fib.CandidateChange:
+			out = append(out, w.Key.String())
+		case Dropped:
+			out = append(out, fmt.Sprintf("dropped %d", w))
+		}
+	}
+	return out
+}
+
+// candidate records that host i is wanted.
+func candidate(r *Recorder, i int) {
+	r.Candidate(fib.CandidateChange{Key: host(i), Origin: route.BGP, At: r.At(time.Now()),
+		Paths: []route.Path{{NextHop: netip.MustParseAddr("10.0.0.2"), Weight: 1}}})
+}
+
+// until waits for what the writer does.
+func until(t *testing.T, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not happen within a minute")
+		}
+	}
+}
+
+func written(r *Recorder, n uint64) func() bool {
+	return func() bool { return r.Stats().Written >= n }
+}
+
+// What is recorded is read as it was.
+func TestEachKindOfRecord(t *testing.T) {
+	r := newRecorder(t, t.TempDir(), 1<<20)
+	stop := start(t, r)
+	at := r.At(time.Now())
+	paths := []route.Path{
+		{NextHop: netip.MustParseAddr("10.0.0.2"), Interface: "tap0", Weight: 1},
+		{NextHop: netip.MustParseAddr("fd00::2"), Table: 7, Preference: 1, Weight: 3},
+		{Interface: "eth1"},
+	}
+	inTable := route.Key{Table: 9, Elevated: true, Prefix: pfx("fd00:1::/64")}
+	candidates := []fib.CandidateChange{
+		{Key: inTable, Origin: route.External, Paths: paths, At: at, Received: at - 5},
+		{Key: host(1), Origin: route.Own, Kind: route.Drop, At: at + 1},
+		{Key: host(2), Origin: route.BGP, Preference: 1 << 31, At: at + 1},
+	}
+	decisions := []fib.Decision{
+		{Key: inTable, Programs: true, Kind: route.Via, Paths: paths,
+			Digest: route.Route{Paths: paths}.Digest(), Origin: route.External, Received: at - 5,
+			At: at + 2},
+		{Key: host(9), Programs: true, Kind: route.Via, Paths: paths,
+			Digest: route.Route{Paths: paths}.Digest(), Origin: route.BGP, At: at + 2},
+		{Key: host(2), Origin: route.BGP, Waiting: true, At: at + 2},
+	}
+	ops := []fib.BatchOp{
+		{Key: inTable, Digest: 5, Queued: at + 2},
+		{Key: host(2), Digest: 5, Queued: at + 2},
+		{Key: host(1)},
+		{Object: &route.ObjectKey{Kind: route.AdminUp, Interface: "tap0", Name: "x"}, Digest: 6},
+	}
+	result := fib.BatchResult{Number: 3, At: at + 4,
+		Failed: []fib.FailedOp{{Index: 1, Error: "no"}}}
+	facts := route.Facts{Identity: "boot 1", Interfaces: []route.Interface{{Name: "tap0", Up: true,
+		Addresses: []netip.Prefix{pfx("10.0.0.1/24")}}}}
+	hop := fib.NextHop{Table: 1, Address: netip.MustParseAddr("10.9.9.9")}
+	resolution := route.Resolution{Prefix: pfx("10.9.0.0/16"), Usable: true, Interface: "tap0"}
+	around := fib.Surroundings{Own: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Services: []netip.Prefix{pfx("10.96.0.0/12")}, Converging: true,
+		Distances:     map[route.Origin]uint8{route.External: 30},
+		Encapsulation: &route.Encapsulation{Pools: []route.Pool{{Prefix: pfx("10.1.0.0/16")}}}}
+	for _, c := range candidates {
+		r.Candidate(c)
+	}
+	for _, d := range decisions {
+		r.Decided(d)
+	}
+	r.Sent(fib.Batch{Number: 3, At: at + 3, Ops: slices.Values(ops)})
+	r.Answered(result)
+	r.Facts(at+5, facts)
+	r.Resolved(at+6, hop, resolution)
+	r.Surroundings(at+7, around)
+	until(t, written(r, 11))
+	snapshots := []*calico.Snapshot{{Revision: 1, Nodes: map[string]calico.Node{"a": {Name: "a"},
+		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2, Nodes: map[string]calico.Node{
+		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2}}
+	for _, s := range snapshots {
+		r.Datastore(time.Now(), s)
+	}
+	stop()
+
+	want := []any{&candidates[0], &candidates[1], &candidates[2], &Decision{Decision: decisions[0]},
+		&Decision{Decision: decisions[1]}, &Decision{Decision: decisions[2]}, &Batch{3, ops},
+		&result, &facts,
+		&Resolved{hop, resolution}, &around}
+	all, problems := readAll(t, r.cfg.Dir)
+	if len(problems) > 0 || len(all) != len(want)+3 {
+		t.Fatalf("read %d records instead of %d, problems %v", len(all), len(want)+3, problems)
+	}
+	for i := range want {
+		if !reflect.DeepEqual(all[i].What, want[i]) {
+			t.Errorf("record %d is\n%+v instead of\n%+v", i, all[i].What, want[i])
+		}
+	}
+	var s *calico.Snapshot
+	for i, want := range snapshots {
+		var err error
+		s, err = all[11+i].What.(*calico.RecordedChanges).Apply(s)
+		if err != nil || !reflect.DeepEqual(s, want) {
+			t.Errorf("snapshot %d is\n%+v instead of\n%+v, %v", i, s, want, err)
+		}
+	}
+	if all[3].Moment != at+2 || time.Since(all[3].At) > time.Minute || time.Since(all[3].At) < 0 {
+		t.Errorf("a decision at %v was read as %v, %v", at+2, all[3].Moment, all[3].At)
+	}
+}
+
+// The ring stays within its size, and has the newest.
+func TestOldSegmentsGo(t *testing.T) {
+	const size = 64 << 10
+	dir := t.TempDir()
+	r := newRecorder(t, dir, size)
+	stop := start(t, r)
+	const n = 20_000 // more than twice the ring
+	for i := range n {
+		candidate(r, i)
+		if i%100 == 99 {
+			until(t, written(r, uint64(i+1)))
+		}
+	}
+	stop()
+	all, problems := readAll(t, dir)
+	if len(problems) > 0 || len(all) == 0 {
+		t.Fatalf("%d records, problems %v", len(all), problems)
+	}
+	for i, r := range all {
+		want := host(n - len(all) + i)
+		if got := r.What.(*fib.CandidateChange).Key; got != want {
+			t.Fatalf("record %d of %d is about %v instead of %v", i, len(all), got, want)
+		}
+	}
+	if got := sizeOf(t, dir); got > size || got < size/2 || got != r.Stats().Bytes {
+		t.Errorf("%d bytes on disk, %d reported, %d allowed", got, r.Stats().Bytes, size)
+	}
+}
+
+func sizeOf(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	all, err := listSegments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		n += s.bytes
+	}
+	return n
+}
+
+// A process that is killed at any byte leaves what came before, and the next goes on behind it.
+func TestKilledAtAnyByte(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	stop := start(t, r)
+	for i := range 5 { // a block each
+		candidate(r, i)
+		until(t, written(r, uint64(i+1)))
+	}
+	stop()
+	whole, err := os.ReadFile(filepath.Join(dir, "0000000001.rec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := 0
+	for n := range len(whole) + 1 {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "0000000001.rec")
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := newRecorder(t, dir, 1<<20)
+		stop := start(t, next)
+		candidate(next, 99)
+		until(t, written(next, 1))
+		stop()
+		all, problems := readAll(t, dir)
+		got := keys(all)
+		if len(problems) > 0 || len(got) < before+1 || got[len(got)-1] != host(99).String() {
+			t.Fatalf("cut at byte %d: %v, problems %v", n, got, problems)
+		}
+		for i, k := range got[:len(got)-1] {
+			if k != host(i).String() {
+				t.Fatalf("cut at byte %d: %v", n, got)
+			}
+		}
+		before = len(got) - 1
+	}
+	if before != 5 {
+		t.Errorf("all of the file has %d records instead of 5", before)
+	}
+}
+
+// What is not as it was written is named, and costs no other segment.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 2 {
+		r := newRecorder(t, dir, 1<<20)
+		stop := start(t, r)
+		candidate(r, i)
+		until(t, written(r, 1))
+		stop()
+	}
+	path := filepath.Join(dir, "0000000001.rec")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		bad := bytes.Clone(whole)
+		bad[n] ^= 0x10
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, problems := readAll(t, dir)
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), path) ||
+			!slices.Equal(keys(all), []string{host(1).String()}) {
+			t.Fatalf("byte %d flipped: %v, problems %v", n, keys(all), problems)
+		}
+	}
+}
+
+// A full disk costs the records that it does not take, and nobody waits for it.
+func TestDiskFull(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(dir, "other program's")
+	err := os.WriteFile(filler, make([]byte, 1<<20), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal("the disk is not full: ", err)
+	}
+	w := newRing(newRecorder(t, filepath.Join(dir, "ring"), 1<<20).cfg, time.Now(), create)
+	defer w.close()
+	now := time.Now()
+	block := func(i int) []byte {
+		r := newRecorder(t, "", 0)
+		candidate(r, i)
+		_, b, _ := r.take(nil)
+		return durable.EndBlock(b)
+	}
+	if err := w.write(block(1), now); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("a full disk took a record: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(block(2), now.Add(retryAfter-1)); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("it was tried again at once: %v", err)
+	}
+	if err := w.write(block(3), now.Add(retryAfter)); err != nil {
+		t.Fatal(err)
+	}
+	all, problems := readAll(t, w.dir)
+	if got := keys(all); len(problems) > 0 || !slices.Equal(got, []string{host(3).String()}) {
+		t.Errorf("read %v, problems %v", got, problems)
+	}
+}
+
+// While the disk stalls nobody waits, memory is bounded, and what had no room is counted. It ends
+// with the program, stalled or not.
+func TestDiskStalls(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "stalls")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stalls, err := os.OpenFile(fifo, os.O_RDWR, 0) // takes 64 KiB, and then waits for a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stalls.Close()
+	r := newRecorder(t, dir, 64<<20)
+	r.open = func(string) (*os.File, error) { return stalls, nil }
+	stop := start(t, r)
+	const n = 400_000
+	for i := range n { // returns
+		candidate(r, i)
+	}
+	for range 2 * maxSnapshots {
+		r.Datastore(time.Now(), &calico.Snapshot{})
+	}
+	s := r.Stats()
+	r.mu.Lock()
+	if n := len(r.snapshots); n > maxSnapshots {
+		t.Errorf("%d snapshots wait", n)
+	}
+	queued := cap(r.queue.b)
+	r.mu.Unlock()
+	if s.Dropped == 0 || s.Dropped == n || queued > 3*maxQueued {
+		t.Errorf("%d of %d records were dropped, %d bytes are queued", s.Dropped, n, queued)
+	}
+	stop()
+}
+
+// After a gap the reader knows how much is missing.
+func TestGapIsRecorded(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	r.queue.dropped = 7
+	stop := start(t, r)
+	candidate(r, 1)
+	until(t, written(r, 1))
+	stop()
+	all, _ := readAll(t, dir)
+	if got := keys(all); !slices.Equal(got, []string{"dropped 7", host(1).String()}) {
+		t.Errorf("read %v", got)
+	}
+}
+
+// When the clock steps back, no duration becomes negative and the order stays.
+func TestClockStepsBack(t *testing.T) {
+	r := newRecorder(t, "", 0)
+	e := encoder{}
+	moments := []fib.Moment{5e9, 7e9, 6e9, 0, 6e9, 1}
+	for _, m := range moments {
+		e.moment(m)
+	}
+	d := decoder{b: e.b}
+	for i, m := range moments {
+		if got := d.moment(); got != m || d.bad {
+			t.Errorf("moment %d is %d instead of %d", i, got, m)
+		}
+	}
+	// moments count by the monotonic clock, which time.Now has and a step does not change
+	now := time.Now()
+	stepped := now.Round(0).Add(-time.Hour) // what a clock that was set back says
+	if r.At(now) < 0 || r.At(stepped) > 0 {
+		t.Errorf("moments %v and %v", r.At(now), r.At(stepped))
+	}
+	r.Decided(fib.Decision{Key: host(1), Received: 9e9, At: 8e9})
+	if h := r.Times().Decide; h.Count != 1 || h.Sum != 0 {
+		t.Errorf("%d durations of %v in all", h.Count, h.Sum)
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	for d, want := range map[time.Duration]int{
+		0: lowest, -1: lowest, time.Microsecond: lowest, time.Second: 0, time.Second + 1: 1,
+		time.Second / 2: -4, time.Second/2 + 1: -3, 600 * time.Millisecond: -2,
+		10_000 * time.Hour: lowest + numBuckets - 1,
+	} {
+		var h Histogram
+		h.add(1, 1+fib.Moment(d))
+		if got := h.Buckets(); !reflect.DeepEqual(got, map[int]int64{want: 1}) {
+			t.Errorf("%v is in %v instead of %d", d, got, want)
+		}
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	r := New(Config{})
+	candidate(r, 1)
+	r.Decided(fib.Decision{Key: host(1), Programs: true, Digest: 4, Received: 3, At: 8e9})
+	r.Sent(fib.Batch{Number: 1, At: 9e9, Ops: slices.Values([]fib.BatchOp{{Key: host(1)},
+		{Object: &route.ObjectKey{Kind: route.AdminUp}, Digest: 4}})})
+	r.Answered(fib.BatchResult{Number: 1, Failed: []fib.FailedOp{{Index: 1, Error: "refused"}}})
+	r.Surroundings(1, fib.Surroundings{})
+	f.Add(r.queue.b[durable.BlockHeader+1:])
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		_ = records(b, func(Record) error { return nil })
+	})
+}
+
+// BenchmarkRecord is what one new route costs the agent's goroutines.
+func BenchmarkRecord(b *testing.B) {
+	r := New(Config{})
+	paths := []route.Path{{NextHop: netip.MustParseAddr("10.0.0.2"), Interface: "tap0", Weight: 1}}
+	ops, spare := make([]fib.BatchOp, 0, 4096), []byte(nil)
+	for i := range b.N {
+		now := r.At(time.Now())
+		r.Candidate(fib.CandidateChange{Key: host(i), Origin: route.BGP, Paths: paths, At: now,
+			Received: now})
+		r.Decided(fib.Decision{Key: host(i), Programs: true, Paths: paths, Digest: uint64(i) << 32,
+			At: now, Received: now})
+		ops = append(ops, fib.BatchOp{Key: host(i), Digest: uint64(i) << 32,
+			Queued: now})
+		if len(ops) == cap(ops) {
+			r.Sent(fib.Batch{Number: 1, At: now, Ops: slices.Values(ops)})
+			r.Answered(fib.BatchResult{Number: 1, At: now})
+			ops = ops[:0]
+			_, block, _ := r.take(spare)
+			spare = durable.EndBlock(block)
+		}
+	}
+}
