@@ -124,8 +124,8 @@ func (l *session) listCounted(ctx context.Context) (all []countedRoute, err erro
 }
 
 // CountTunnels returns what VPP has counted by each tunnel of VXLAN that we have made, by the
-// nodes' addresses, since it was made. Bytes are those of frames inside, with their Ethernet
-// headers. VPP has one interface for all tunnels of IPIP, and counts none of them.
+// nodes' addresses, since it was made. Bytes that came in have inner Ethernet headers, those that
+// went out all headers of VXLAN. VPP counts tunnels of IPIP, one interface, together.
 func (v *VPP) CountTunnels(ctx context.Context) (map[netip.Addr]route.TunnelCounts, error) {
 	l, err := v.current()
 	if err != nil {

@@ -291,8 +291,8 @@ func tunnelsCommand() *cobra.Command {
 other Node with an address as soon as a pool encapsulates: also those to which packets leave as they
 are may send tunnelled ones.
 
-Packets and bytes are counted by VPP: in both directions for VXLAN, with the Ethernet headers
-inside; for IPIP those that leave by routes to that node alone, since each route was made.`,
+Packets and bytes are counted by VPP: in both directions for VXLAN, with the headers of Ethernet,
+and going out all others; for IPIP those of routes to that node alone, since each was made.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []agent.TunnelStatus
 			if err := get(cmd.Context(), f.socket, "/v1/tunnels", nil, &all); err != nil {

@@ -121,7 +121,8 @@ func writeSteps(b *strings.Builder, steps []agent.ExplainStep) {
 func counted(d agent.DataplaneAnswer) string {
 	switch {
 	case d.Packets != nil && d.Bytes != nil:
-		return fmt.Sprintf("; %d packets, %d bytes since it was made", *d.Packets, *d.Bytes)
+		return fmt.Sprintf("; %s, %d bytes since it was made",
+			count(int(*d.Packets), "packet", "packets"), *d.Bytes)
 	case d.NotCounted != "":
 		return "; packets are not counted: " + d.NotCounted
 	}
@@ -131,8 +132,8 @@ func counted(d agent.DataplaneAnswer) string {
 // writeHops says what was sent to each next hop, where one of several is a question.
 func writeHops(b *strings.Builder, r agent.ExplainedRoute, d agent.DataplaneAnswer) {
 	for _, h := range d.NextHops {
-		fmt.Fprintf(b, "  to %s, for whatever prefix: %s packets, %s bytes\n", hopText(h),
-			orDash(h.Packets), orDash(h.Bytes))
+		fmt.Fprintf(b, "  to %s, for whatever prefix: %s, %d bytes\n", hopText(h),
+			count(int(*h.Packets), "packet", "packets"), *h.Bytes)
 	}
 	if len(r.Paths) > 1 && d.NextHopsNotCounted != "" && d.NextHopsNotCounted != d.NotCounted {
 		fmt.Fprintf(b, "  by next hop: %s\n", d.NextHopsNotCounted)

@@ -48,9 +48,7 @@ func (n *node) dataplane() []string {
 	switch {
 	case n.workload == nil:
 		return []string{"--dataplane", "none"}
-	case n.VPP != nil:
-		return append(n.Dataplane(), "--vpp-stats-socket", n.VPP.StatsSocket())
-	case n.api != nil:
+	case n.VPP == nil && n.api != nil:
 		return []string{"--dataplane", "vpp", "--vpp-socket", n.api.Socket()}
 	}
 	return n.Dataplane()

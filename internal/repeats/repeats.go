@@ -50,7 +50,7 @@ type Handler struct {
 
 // conditions are those of the last Window.
 type conditions struct {
-	mu     sync.Mutex // held while a line is written, so that lines come in order
+	mu     sync.Mutex // held while counted lines are written: their values are texts
 	seed   maphash.Seed
 	groups map[uint64]*group // by what they are about, as identify has it
 	count  int               // of conditions, in all groups
@@ -102,19 +102,28 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level <= slog.LevelDebug {
 		return h.next.Handle(ctx, r)
 	}
-	thing, what := h.identify(r)
-	a := h.all
+	// The values of attributes may take locks under which others log: no lock is held for them.
+	text := kept(r)
+	thing, what := h.identify(text)
+	if !h.all.isFirst(thing, what, text, h.next) {
+		return nil
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// isFirst counts a line of a known condition, and reports whether it is one of another.
+func (a *conditions) isFirst(thing, what uint64, text slog.Record, by slog.Handler) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
-		return h.next.Handle(ctx, r)
+		return true
 	}
 	c, g := a.find(thing, what)
 	if c != nil {
 		c.counted++
-		c.last, c.by = kept(r), h.next
+		c.last, c.by = text, by
 		g.latest = c
-		return nil
+		return false
 	}
 	if g.latest != nil {
 		g.latest.write(time.Now()) // it has changed
@@ -123,7 +132,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if a.timer == nil {
 		a.timer = time.AfterFunc(Window, a.sweep)
 	}
-	return h.next.Handle(ctx, r)
+	return true
 }
 
 // identify returns what a line is about, and the rest of its condition.

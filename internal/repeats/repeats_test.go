@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +204,33 @@ func TestLevels(t *testing.T) {
 	if n := strings.Count(out.String(), "turn"); n != 3 {
 		t.Errorf("%d lines after the end", n)
 	}
+}
+
+// locked is a value whose text needs a lock under which others log.
+type locked struct{ mu *sync.Mutex }
+
+func (l locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return "value"
+}
+
+// Nobody who logs under a lock waits for one who needs it for a value.
+func TestValuesMayTakeLocks(t *testing.T) {
+	h := New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(h)
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for range 2000 {
+		wait.Go(func() { log.Warn("outside", "what", locked{&mu}) })
+		wait.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			log.Warn("inside", "what", "text")
+		})
+	}
+	wait.Wait()
+	h.End()
 }
 
 // What a value says later is not what it said then.

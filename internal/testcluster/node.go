@@ -136,7 +136,8 @@ func (n *Node) configurePort(ctx context.Context, p Port) error {
 // Dataplane are the agent's flags for what the node forwards with.
 func (n *Node) Dataplane() []string {
 	if n.VPP != nil {
-		return []string{"--dataplane", "vpp", "--vpp-socket", n.VPP.APISocket()}
+		return []string{"--dataplane", "vpp", "--vpp-socket", n.VPP.APISocket(),
+			"--vpp-stats-socket", n.VPP.StatsSocket()}
 	}
 	return []string{"--dataplane", "kernel", "--kernel-protocol", AgentProtocol}
 }
