@@ -162,3 +162,69 @@ func printTrace(w io.Writer, all []recorder.Change) error {
 	}
 	return tw.Flush()
 }
+
+func replayCommand() *cobra.Command {
+	var asJSON bool
+	var dir string
+	c := &cobra.Command{
+		Use:   "replay",
+		Short: "Decide again by all that was recorded, and compare",
+		Long: `Decide again by all that was recorded, with the agent's own functions, and compare.
+
+It is compared with what was decided at the end of each run of the agent. A difference is a defect
+of the agent or of another version: replay with the binary that recorded.
+
+The state directory is read: the agent need not run. Exit status 1 says that something differs, or
+that nothing could be compared.`,
+		Example: `  vpp-route-agent replay
+  vpp-route-agent replay -o json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, problems, err := recorder.Replay(recorderDir(dir))
+			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), got)
+			} else {
+				err = printReplayed(cmd.OutOrStdout(), got)
+			}
+			if err == nil && !got.OK() {
+				return errSilent
+			}
+			return err
+		},
+	}
+	outputFlag(c, &asJSON)
+	stateDirFlag(c, &dir)
+	return c
+}
+
+func printReplayed(w io.Writer, r recorder.Replayed) error {
+	b := &strings.Builder{}
+	for _, run := range r.Runs {
+		fmt.Fprintf(b, "Run of %s: ", run.Process.Local().Format(time.DateTime))
+		if run.Problem != "" {
+			fmt.Fprintf(b, "not compared: %s\n", run.Problem)
+			continue
+		}
+		fmt.Fprintf(b, "%s from %s to %s; ", count(run.Inputs, "input", "inputs"),
+			run.From.Local().Format(time.DateTime), run.To.Local().Format(time.DateTime))
+		if len(run.Differences) == 0 {
+			fmt.Fprintf(b, "the same %s", count(run.Keys, "route", "routes"))
+		} else {
+			fmt.Fprintf(b, "%s", count(len(run.Differences), "DIFFERENCE", "DIFFERENCES"))
+		}
+		if run.Undecided > 0 {
+			fmt.Fprintf(b, ", %d not yet decided", run.Undecided)
+		}
+		if run.Gaps > 0 {
+			fmt.Fprintf(b, ", %s", count(run.Gaps, "gap", "gaps"))
+		}
+		fmt.Fprintln(b)
+		for _, d := range run.Differences {
+			fmt.Fprintf(b, "  %s: recorded %q, replayed %q\n", d.Key, d.Recorded, d.Replayed)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

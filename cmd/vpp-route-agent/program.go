@@ -185,6 +185,9 @@ func (p *program) addDataplane() error {
 		config.Recorder = p.conf.Recorder
 	}
 	p.engine = fib.New(config)
+	if p.conf.Recorder != nil {
+		p.conf.Recorder.Checkpoints(p.engine.Checkpoint)
+	}
 	p.conf.Resolver, p.conf.DataplaneStats = p.engine, statsOf(dp)
 	if p.cfg.dataplane != "none" {
 		p.conf.FIB, p.conf.Forwarded, p.conf.Resolve = p.engine, dp.Forwarded, dp.Resolve

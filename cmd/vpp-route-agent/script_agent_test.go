@@ -260,7 +260,8 @@ func (sc *script) ask(socket string, args ...string) (string, error) {
 	var out strings.Builder
 	root := newCommand()
 	args = append(args, "--admin-socket", sc.path(socket))
-	if args[0] == "history" || args[0] == "trace" { // they ask the disk
+	switch args[0] {
+	case "history", "trace", "replay": // they ask the disk
 		args = append(args[:len(args)-2], "--state-dir", sc.path("state"))
 	}
 	root.SetArgs(args)

@@ -185,7 +185,13 @@ func (e *Engine) snapshot() iter.Seq[record] {
 // walk calls f for every entry, from the last to the first, unlocking now and then. The last entry
 // takes the place of one that is removed, so an entry may come twice but none that stays is missed;
 // one that is made meanwhile may be.
-func (e *Engine) walk(f func(*entry)) {
+func (e *Engine) walk(f func(*entry)) { e.walkSlowly(f, func() bool { return true }) }
+
+// walkSlowly is walk that calls pause while it has unlocked, until that returns false.
+func (e *Engine) walkSlowly(f func(*entry), pause func() bool) {
+	if !pause() {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, n := len(e.table.all)-1, 1; i >= 0; i, n = i-1, n+1 {
@@ -195,7 +201,10 @@ func (e *Engine) walk(f func(*entry)) {
 		f(e.table.all[i])
 		if n%chunk == 0 {
 			e.mu.Unlock()
-			e.mu.Lock()
+			more := pause()
+			if e.mu.Lock(); !more {
+				return
+			}
 		}
 	}
 }

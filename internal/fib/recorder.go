@@ -28,6 +28,9 @@ type Recorder interface {
 	Resolved(Moment, NextHop, route.Resolution)
 	// Surroundings are what else decides from now on.
 	Surroundings(Moment, Surroundings)
+	// Stands is what a key has at this moment: what sources want, and what was decided last. Only
+	// Checkpoint calls it.
+	Stands([]CandidateChange, Decision)
 }
 
 // Moment is a time as a Recorder counts, 0: not known.
@@ -109,6 +112,37 @@ type Surroundings struct {
 	Converging    bool
 }
 
+// Checkpoint tells the recorder how every key stands. What changes meanwhile it is told as ever, so
+// that afterwards the last that it was told about each key is true. Before each part, pause waits
+// until the recorder has room for 2048 keys, and says whether to go on.
+func (e *Engine) Checkpoint(pause func() bool) {
+	var wanted []CandidateChange
+	e.walkSlowly(func(x *entry) {
+		if x.first == nil && x.want == nil {
+			return
+		}
+		now := e.table.recorder.At(time.Now())
+		wanted = wanted[:0]
+		for c := x.first; c != nil; c = c.next {
+			w := CandidateChange{Key: x.key(), Origin: c.origin, Kind: c.kind,
+				Preference: c.preference, At: now}
+			if c.set != nil {
+				w.Paths = c.set.paths
+			}
+			wanted = append(wanted, w)
+		}
+		d := Decision{Key: x.key(), Origin: x.origin(), Waiting: x.is(isWaiting), At: now}
+		d.programs(x.want)
+		e.table.recorder.Stands(wanted, d)
+	}, pause)
+}
+
+func (d *Decision) programs(f *forward) {
+	if f != nil {
+		d.Programs, d.Kind, d.Paths, d.Digest = true, f.kind, f.paths, f.digest
+	}
+}
+
 // moment is the time of a decision.
 func (t *table) moment() Moment {
 	if t.recorder == nil {
@@ -147,9 +181,7 @@ func (s *selection) decide(e *entry, c choice) {
 	if s.recorder != nil && !e.goesOnAs(c) {
 		d := Decision{Key: e.key(), Origin: c.origin, Reason: c.reason, Waiting: c.waiting,
 			Received: s.received, At: s.moment()}
-		if f := c.forward; f != nil {
-			d.Programs, d.Kind, d.Paths, d.Digest = true, f.kind, f.paths, f.digest
-		}
+		d.programs(c.forward)
 		s.recorder.Decided(d)
 	}
 	s.sync.want(e, c.forward, sourceID(c.origin), c.waiting)

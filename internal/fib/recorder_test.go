@@ -101,6 +101,13 @@ func (l *listener) Surroundings(_ Moment, s Surroundings) {
 	l.around = s
 }
 
+func (l *listener) Stands(wants []CandidateChange, d Decision) {
+	for _, c := range wants {
+		l.Candidate(c)
+	}
+	l.Decided(d)
+}
+
 // order says whether moments are known, and none is before the one before.
 func order(all ...Moment) string {
 	for i, m := range all {

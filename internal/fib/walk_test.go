@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,7 @@ type walker struct {
 	w          *world
 	dp         *fake
 	e          *running
+	replay     *replaying // of what e was told
 	journal    string
 	generation int
 	full       []route.Interface
@@ -494,9 +496,10 @@ func (w *walker) startAgent() {
 		d = starter{w.dp}
 		w.dp.state(func() { w.dp.notStarting = rapid.Bool().Draw(w.t, "not now") })
 	}
+	w.replay = newReplaying()
 	w.e = startOn(d, w.dp, Config{
-		Journal: w.journal,
-		Tuning:  Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
+		Journal: w.journal, Recorder: w.replay,
+		Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
 	})
 }
 
@@ -698,6 +701,9 @@ func (w *walker) settle() {
 			w.t.Fatalf("%v leads nowhere", k)
 		}
 	})
+	if all := w.replay.differences(); len(all) > 0 {
+		w.t.Fatalf("a replay differs: %s", strings.Join(all, "\n"))
+	}
 	w.checkCounts(want)
 	w.checkAudit(want)
 	w.checkObjects()

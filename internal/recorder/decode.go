@@ -18,9 +18,20 @@ type Record struct {
 	At     time.Time // by the clock of the host as it was when the record was written
 	Moment fib.Moment
 	// What is a Dropped, *fib.CandidateChange, *Decision, *Batch, *fib.BatchResult, *route.Facts,
-	// *Resolved, *fib.Surroundings or *calico.RecordedChanges.
+	// *Resolved, *fib.Surroundings, *calico.RecordedChanges, WantedStands, DecidedStands or
+	// Complete.
 	What any
+	// State: it was so when the segment began, and had happened before.
+	State bool
 }
+
+// WantedStands and DecidedStands are of a checkpoint, which Complete ends, if it is of the segment
+// that it is in.
+type (
+	WantedStands  struct{ *fib.CandidateChange }
+	DecidedStands struct{ *Decision }
+	Complete      struct{ Segment, Keys uint64 }
+)
 
 // Dropped are so many records, for which there was no room, or which the disk did not take.
 type Dropped uint64
@@ -55,7 +66,7 @@ type decoder struct {
 }
 
 // records calls f for each record of a block.
-func records(body []byte, f func(Record) error) error {
+func records(body []byte, isState bool, f func(Record) error) error {
 	if len(body) < 8 {
 		return errRecord
 	}
@@ -64,7 +75,8 @@ func records(body []byte, f func(Record) error) error {
 	for len(d.b) > 0 {
 		kind := recordKind(d.byte())
 		at := d.moment()
-		r := Record{At: time.Unix(0, wall+int64(at)), Moment: at, What: d.what(kind, at)}
+		r := Record{At: time.Unix(0, wall+int64(at)), Moment: at, What: d.what(kind, at),
+			State: isState}
 		if d.bad || r.What == nil {
 			return errRecord
 		}
@@ -93,6 +105,12 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 		return fromJSON(d, &Resolved{})
 	case kindSurroundings:
 		return fromJSON(d, &fib.Surroundings{})
+	case kindWantedStands:
+		return WantedStands{d.candidate(at)}
+	case kindDecidedStands:
+		return DecidedStands{d.decision(at)}
+	case kindComplete:
+		return Complete{d.uint(), d.uint()}
 	case kindDatastore:
 		return fromJSON(d, &calico.RecordedChanges{})
 	}

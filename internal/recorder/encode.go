@@ -11,6 +11,7 @@ import (
 // Kinds of blocks in a segment.
 const (
 	blockHeader  = 1 // JSON, the first
+	blockState   = 3 // the same: what was the case when the segment began, not what happened
 	blockRecords = 2 // the time of day of moment 0 (8 bytes), records
 )
 
@@ -28,6 +29,10 @@ const (
 	kindResolved
 	kindSurroundings
 	kindDatastore
+	// of a checkpoint
+	kindWantedStands  // as kindCandidate
+	kindDecidedStands // as kindDecided
+	kindComplete      // the number of the segment, and of keys
 )
 
 // Flags of a decision.

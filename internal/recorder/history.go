@@ -87,7 +87,9 @@ func (h *history) record(r Record) error {
 	case Dropped:
 		h.add(r, StepMissing, route.Key{}, 0, fmt.Sprintf("%d records were dropped here", w))
 	case *calico.RecordedChanges:
-		h.datastore(r, w)
+		if !r.State {
+			h.datastore(r, w)
+		}
 	case *fib.CandidateChange:
 		if h.about(w.Key) {
 			h.add(r, StepWanted, w.Key, w.Received, candidateText(w))

@@ -84,8 +84,8 @@ func (r Reader) readBlocks(s segment, blocks *durable.BlockReader) error {
 			if err != nil {
 				return stop{err}
 			}
-		case kind == blockRecords:
-			err := records(body, func(x Record) error {
+		case kind == blockRecords || kind == blockState:
+			err := records(body, kind == blockState, func(x Record) error {
 				if err := r.Record(x); err != nil {
 					return stop{err}
 				}

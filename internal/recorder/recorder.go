@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -57,10 +58,17 @@ type Recorder struct {
 	// gather is the constant, and open makes a segment, but for tests.
 	gather time.Duration
 	open   func(path string) (*os.File, error)
+	// checkpoint is Engine.Checkpoint; nil: there is nothing to tell.
+	checkpoint func(pause func() bool)
+	begun      chan struct{} // a segment has
 
 	mu        sync.Mutex // guards what follows; never held across a call to the disk
 	queue     queue
 	snapshots []taken
+	inputs    inputs
+	segment   uint64 // the number of that which was begun last
+	stands    int    // keys of the checkpoint that is being taken for it
+	complete  uint64 // the segment whose checkpoint is in the queue as a whole; 0: none's is
 	stats     Stats
 	times     Times
 	inFlight  map[uint64]flying
@@ -71,6 +79,13 @@ type queue struct {
 	encoder
 	records int
 	dropped uint64 // records since the last one that had room
+}
+
+// inputs are what decides besides candidates, as JSON. A segment begins with them.
+type inputs struct {
+	facts, surroundings string
+	resolved            map[fib.NextHop]string
+	identity            string // of facts
 }
 
 // taken is a snapshot of the datastore that the agent has taken.
@@ -96,9 +111,12 @@ type Stats struct {
 // New returns a recorder that drops everything until Run.
 func New(c Config) *Recorder {
 	return &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
-		full: make(chan struct{}, 1), open: create, gather: gather,
+		full: make(chan struct{}, 1), begun: make(chan struct{}, 1), open: create, gather: gather,
 		inFlight: map[uint64]flying{}}
 }
+
+// Checkpoints sets what is called when a segment begins, before Run.
+func (r *Recorder) Checkpoints(take func(pause func() bool)) { r.checkpoint = take }
 
 // Stats says how the recorder does.
 func (r *Recorder) Stats() Stats {
@@ -152,16 +170,27 @@ func signal(c chan<- struct{}) {
 	}
 }
 
+// waiting is what the writer takes at once.
+type waiting struct {
+	snapshots []taken
+	block     []byte
+	records   int
+	complete  uint64 // block ends the checkpoint of that segment; 0: of none
+	inputs    inputs // as they are after block
+}
+
 // take returns what waits, and leaves spare to be filled instead.
-func (r *Recorder) take(spare []byte) (snapshots []taken, block []byte, records int) {
+func (r *Recorder) take(spare []byte) (w waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	snapshots, r.snapshots = r.snapshots, nil
-	if records = r.queue.records; records > 0 {
-		block = r.queue.b
+	w = waiting{snapshots: r.snapshots, complete: r.complete, inputs: r.inputs}
+	w.inputs.resolved = maps.Clone(r.inputs.resolved)
+	r.snapshots, r.complete = nil, 0
+	if w.records = r.queue.records; w.records > 0 {
+		w.block = r.queue.b
 		r.queue.b, r.queue.records = spare[:0], 0
 	}
-	return snapshots, block, records
+	return w
 }
 
 // Run writes until ctx ends. It does not wait longer than a second for a disk that stalls: then the
@@ -172,7 +201,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		defer close(done)
 		r.write(ctx)
 	}()
-	<-ctx.Done()
+	r.takeCheckpoints(ctx)
 	select {
 	case <-done:
 	case <-time.After(endWait):
@@ -181,8 +210,55 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return nil
 }
 
+// takeCheckpoints has each segment begin with all that decides, until ctx ends.
+func (r *Recorder) takeCheckpoints(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.begun:
+		}
+		r.mu.Lock()
+		segment, dropped := r.segment, r.stats.Dropped
+		r.stands = 0
+		r.mu.Unlock()
+		if r.checkpoint != nil {
+			r.checkpoint(func() bool { return r.hasRoom(ctx, segment) })
+		}
+		r.mu.Lock()
+		if ctx.Err() == nil && r.segment == segment && r.stats.Dropped == dropped {
+			if e := r.begin(kindComplete, r.At(time.Now())); e != nil {
+				e.uint(segment)
+				e.uint(uint64(r.stands))
+				r.complete = segment
+				r.end()
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// hasRoom waits until there is room for a part of the checkpoint of a segment; false: there is no
+// need any more.
+func (r *Recorder) hasRoom(ctx context.Context, segment uint64) bool {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		queued, current := len(r.queue.b), r.segment == segment
+		r.mu.Unlock()
+		if queued < maxQueued/4 || !current {
+			return current
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(gather):
+		}
+	}
+	return false
+}
+
 func (r *Recorder) write(ctx context.Context) {
 	w := writer{Recorder: r, ring: newRing(r.cfg, r.began, r.open)}
+	w.ring.preamble = w.preamble
 	defer w.ring.close()
 	var spare []byte
 	timer := time.NewTimer(r.gather)
@@ -199,12 +275,17 @@ func (r *Recorder) write(ctx context.Context) {
 			}
 		}
 		last := ctx.Err() != nil
-		snapshots, block, records := r.take(spare)
-		for _, s := range snapshots {
-			w.datastore(s)
+		all := r.take(spare)
+		for _, s := range all.snapshots {
+			w.datastore(w.block, w.snapshot, s)
+			w.snapshot = s.Snapshot
 		}
-		w.block(block, records)
-		if spare = block; cap(spare) > 2*enough {
+		w.block(all.block, all.records)
+		w.inputs = all.inputs
+		if all.complete != 0 {
+			w.ring.complete(all.complete, r.keysStanding())
+		}
+		if spare = all.block; cap(spare) > 2*enough {
 			spare = nil
 		}
 		if last {
@@ -218,36 +299,88 @@ type writer struct {
 	*Recorder
 	ring     *ring
 	snapshot *calico.Snapshot // as last written
+	inputs   inputs           // as of what was last written
+	dropped  uint64           // records, when it wrote last
 }
 
-// block writes a block of so many records. The moment 0 has the time of day that the clock says
-// now.
+// keysStanding is how many keys the last checkpoint has.
+func (r *Recorder) keysStanding() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stands
+}
+
+// preamble writes what a segment begins with, and has the rest of the checkpoint taken.
+func (w *writer) preamble(write func(block []byte) error) (err error) {
+	now := w.At(time.Now())
+	put := func(block []byte, records int) {
+		if records > 0 && err == nil {
+			block[durable.BlockHeader] = blockState
+			err = write(w.dated(block))
+		}
+	}
+	var q queue
+	q.start()
+	add := func(kind recordKind, text string) {
+		if text != "" {
+			q.kind(kind, now)
+			q.text(text)
+			q.records++
+		}
+	}
+	add(kindFacts, w.inputs.facts)
+	add(kindSurroundings, w.inputs.surroundings)
+	for _, text := range w.inputs.resolved {
+		add(kindResolved, text)
+	}
+	put(q.b, q.records)
+	if w.snapshot != nil {
+		w.datastore(put, nil, taken{now, w.snapshot})
+	}
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.segment = w.ring.last().number
+	w.mu.Unlock()
+	if w.ring.hasRoom() {
+		signal(w.begun)
+	}
+	return nil
+}
+
+// dated ends a block. The moment 0 has the time of day that the clock says now.
+func (w *writer) dated(block []byte) []byte {
+	now := time.Now()
+	binary.BigEndian.PutUint64(block[durable.BlockHeader+1:],
+		uint64(now.UnixNano()-int64(w.At(now))))
+	return durable.EndBlock(block)
+}
+
+// block writes a block of so many records.
 func (w *writer) block(block []byte, records int) {
 	if records == 0 {
 		return
 	}
-	now := time.Now()
-	binary.BigEndian.PutUint64(block[durable.BlockHeader+1:],
-		uint64(now.UnixNano()-int64(w.At(now))))
-	w.note(records, w.ring.write(durable.EndBlock(block), now))
+	w.note(records, w.ring.write(w.dated(block), time.Now()))
 }
 
-// datastore writes what is new in s.
-func (w *writer) datastore(s taken) {
+// datastore has written what is new in s.
+func (w *writer) datastore(write func(block []byte, records int), before *calico.Snapshot,
+	s taken) {
 	var q queue
-	for c := range calico.ChangesOf(w.snapshot, s.Snapshot) {
+	for c := range calico.ChangesOf(before, s.Snapshot) {
 		if q.records == 0 {
 			q.start()
 		}
 		q.kind(kindDatastore, s.at)
 		q.text(jsonOf(c))
 		if q.records++; len(q.b) >= enough {
-			w.block(q.b, q.records)
+			write(q.b, q.records)
 			q.records = 0
 		}
 	}
-	w.block(q.b, q.records)
-	w.snapshot = s.Snapshot
+	write(q.b, q.records)
 }
 
 // note takes how the disk has taken so many records.
@@ -259,6 +392,8 @@ func (w *writer) note(records int, err error) {
 	}
 	r.mu.Lock()
 	before := r.stats.Problem
+	w.ring.hasGap = w.ring.hasGap || r.stats.Dropped > w.dropped
+	w.dropped = r.stats.Dropped
 	r.stats.Problem, r.stats.Bytes, r.stats.Segments = problem, w.ring.bytes, len(w.ring.segments)
 	if err == nil {
 		r.stats.Written += uint64(records)
@@ -280,7 +415,11 @@ func (w *writer) note(records int, err error) {
 func (r *Recorder) Candidate(c fib.CandidateChange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.begin(kindCandidate, c.At)
+	r.candidate(kindCandidate, c)
+}
+
+func (r *Recorder) candidate(kind recordKind, c fib.CandidateChange) {
+	e := r.begin(kind, c.At)
 	if e == nil {
 		return
 	}
@@ -298,7 +437,22 @@ func (r *Recorder) Decided(d fib.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.times.Decide.add(d.Received, d.At)
-	e := r.begin(kindDecided, d.At)
+	r.decision(kindDecided, d, reason)
+}
+
+// Stands implements fib.Recorder.
+func (r *Recorder) Stands(wanted []fib.CandidateChange, d fib.Decision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stands++
+	for _, c := range wanted {
+		r.candidate(kindWantedStands, c)
+	}
+	r.decision(kindDecidedStands, d, "")
+}
+
+func (r *Recorder) decision(kind recordKind, d fib.Decision, reason string) {
+	e := r.begin(kind, d.At)
 	if e == nil {
 		return
 	}
@@ -365,16 +519,27 @@ func (r *Recorder) Answered(b fib.BatchResult) {
 }
 
 // Facts implements fib.Recorder.
-func (r *Recorder) Facts(at fib.Moment, f route.Facts) { r.addJSON(at, kindFacts, f) }
+func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
+	r.addJSON(at, kindFacts, f, func(text string) {
+		if r.inputs.facts = text; f.Identity != "" && f.Identity != r.inputs.identity {
+			r.inputs.identity, r.inputs.resolved = f.Identity, map[fib.NextHop]string{}
+		}
+	})
+}
 
 // Resolved implements fib.Recorder.
 func (r *Recorder) Resolved(at fib.Moment, n fib.NextHop, is route.Resolution) {
-	r.addJSON(at, kindResolved, Resolved{n, is})
+	r.addJSON(at, kindResolved, Resolved{n, is}, func(text string) {
+		if r.inputs.resolved == nil {
+			r.inputs.resolved = map[fib.NextHop]string{}
+		}
+		r.inputs.resolved[n] = text
+	})
 }
 
 // Surroundings implements fib.Recorder.
 func (r *Recorder) Surroundings(at fib.Moment, s fib.Surroundings) {
-	r.addJSON(at, kindSurroundings, s)
+	r.addJSON(at, kindSurroundings, s, func(text string) { r.inputs.surroundings = text })
 }
 
 // Datastore records what the agent has from Calico's datastore. What of it is new is found, and
@@ -393,11 +558,12 @@ func (r *Recorder) Datastore(at time.Time, s *calico.Snapshot) {
 	}
 }
 
-// addJSON adds what changes rarely, and what only people read.
-func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any) {
+// addJSON adds what changes rarely, and keeps it for the next segment.
+func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any, keep func(text string)) {
 	text := jsonOf(v)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	keep(text)
 	if e := r.begin(kind, at); e != nil {
 		e.text(text)
 		r.end()

@@ -57,11 +57,13 @@ func newRecorder(t *testing.T, dir string, size int64) *Recorder {
 	return r
 }
 
-// readAll reads what dir has.
+// readAll reads what dir has, but for the ends of checkpoints.
 func readAll(t *testing.T, dir string) (all []Record, problems []error) {
 	t.Helper()
 	problems, err := Reader{Record: func(r Record) error {
-		all = append(all, r)
+		if _, ends := r.What.(Complete); !ends {
+			all = append(all, r)
+		}
 		return nil
 	}}.Read(dir)
 	if err != nil {
@@ -153,7 +155,7 @@ func TestEachKindOfRecord(t *testing.T) {
 	r.Facts(at+5, facts)
 	r.Resolved(at+6, hop, resolution)
 	r.Surroundings(at+7, around)
-	until(t, written(r, 11))
+	until(t, written(r, 12))
 	snapshots := []*calico.Snapshot{{Revision: 1, Nodes: map[string]calico.Node{"a": {Name: "a"},
 		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2, Nodes: map[string]calico.Node{
 		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2}}
@@ -294,8 +296,12 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, problems := readAll(t, dir)
+		got := keys(all)
+		if len(got) == 2 && n > bytes.Index(whole, []byte("v1")) { // in what follows the record
+			got = got[1:]
+		}
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), path) ||
-			!slices.Equal(keys(all), []string{host(1).String()}) {
+			!slices.Equal(got, []string{host(1).String()}) {
 			t.Fatalf("byte %d flipped: %v, problems %v", n, keys(all), problems)
 		}
 	}
@@ -326,7 +332,7 @@ func TestDiskFull(t *testing.T) {
 	block := func(i int) []byte {
 		r := newRecorder(t, "", 0)
 		candidate(r, i)
-		_, b, _ := r.take(nil)
+		b := r.take(nil).block
 		return durable.EndBlock(b)
 	}
 	if err := w.write(block(1), now); !errors.Is(err, unix.ENOSPC) {
@@ -448,7 +454,7 @@ func FuzzRecords(f *testing.F) {
 	r.Surroundings(1, fib.Surroundings{})
 	f.Add(r.queue.b[durable.BlockHeader+1:])
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_ = records(b, func(Record) error { return nil })
+		_ = records(b, false, func(Record) error { return nil })
 	})
 }
 
@@ -469,8 +475,7 @@ func BenchmarkRecord(b *testing.B) {
 			r.Sent(fib.Batch{Number: 1, At: now, Ops: slices.Values(ops)})
 			r.Answered(fib.BatchResult{Number: 1, At: now})
 			ops = ops[:0]
-			_, block, _ := r.take(spare)
-			spare = durable.EndBlock(block)
+			spare = durable.EndBlock(r.take(spare).block)
 		}
 	}
 }

@@ -21,8 +21,16 @@ const (
 	version = 1
 
 	suffix = ".rec"
-	// parts is in how many segments a ring is cut: so much of it goes at once.
-	parts = 8
+	// parts is in how many segments a ring is cut: so much of it goes at once. One whose checkpoint
+	// is large, or not complete yet, may be longer, but not than a part of mostParts.
+	parts     = 8
+	mostParts = 3
+	// manyKeys make a checkpoint that is taken hourly.
+	manyKeys = 100_000
+	// afterGap is how long a segment with a gap goes on at least: checkpoints would make more gaps.
+	afterGap = time.Minute
+	// maxSegments bounds the files that an agent leaves which is started again and again.
+	maxSegments = 64
 )
 
 // header is the first block of a segment.
@@ -45,8 +53,14 @@ type ring struct {
 	segments []segment // the oldest first
 	bytes    int64     // of all
 	file     *os.File  // of the last segment; nil: the next write makes one
-	problem  error     // of the last write
-	retry    time.Time // not before, after a problem
+	// preamble is called to write what a segment begins with.
+	preamble   func(write func(block []byte) error) error
+	isComplete bool      // the last segment has a checkpoint
+	hasGap     bool      // records of it are missing
+	tooLarge   time.Time // when a checkpoint did not fit into a segment
+	keys       int       // of it
+	problem    error     // of the last write
+	retry      time.Time // not before, after a problem
 }
 
 // segment is a file of the ring.
@@ -105,7 +119,7 @@ func (w *ring) write(block []byte, now time.Time) error {
 }
 
 func (w *ring) tryWrite(block []byte, now time.Time) error {
-	if w.file != nil && w.last().bytes+int64(len(block)) > w.size/parts {
+	if w.file != nil && w.isOver(w.last().bytes+int64(len(block)), now) {
 		w.close()
 	}
 	if w.file == nil {
@@ -115,6 +129,35 @@ func (w *ring) tryWrite(block []byte, now time.Time) error {
 	}
 	return w.append(block)
 }
+
+// isOver reports whether a segment of so many bytes is to be followed by another.
+func (w *ring) isOver(bytes int64, now time.Time) bool {
+	if bytes > w.size/mostParts {
+		if !w.isComplete {
+			w.tooLarge = now
+		}
+		return true
+	}
+	if !w.hasRoom() {
+		return bytes > w.size/parts
+	}
+	if w.hasGap && now.Sub(w.header.Began) > afterGap {
+		return true // what happened before is known again
+	}
+	young := w.keys > manyKeys && now.Sub(w.header.Began) < time.Hour
+	return bytes > w.size/parts && w.isComplete && !young
+}
+
+// complete: a segment has its checkpoint, of so many keys.
+func (w *ring) complete(segment uint64, keys int) {
+	if w.file != nil && w.last().number == segment {
+		w.isComplete, w.keys = true, keys
+	}
+}
+
+// hasRoom reports whether a checkpoint may be taken: the last one was not too large for a segment,
+// or that was long ago.
+func (w *ring) hasRoom() bool { return !w.header.Began.Before(w.tooLarge.Add(time.Hour)) }
 
 func (w *ring) last() *segment { return &w.segments[len(w.segments)-1] }
 
@@ -131,12 +174,8 @@ func (w *ring) begin(now time.Time) error {
 	for _, s := range all {
 		w.bytes += s.bytes
 	}
-	for len(w.segments) > 0 && w.bytes > w.size-w.size/parts {
-		if err := os.Remove(w.segments[0].path(w.dir)); err != nil {
-			return err
-		}
-		w.bytes -= w.segments[0].bytes
-		w.segments = w.segments[1:]
+	if err := w.makeRoom(0); err != nil {
+		return err
 	}
 	next := segment{number: 1}
 	if len(w.segments) > 0 {
@@ -146,7 +185,7 @@ func (w *ring) begin(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	w.segments = append(w.segments, next)
+	w.segments, w.isComplete, w.hasGap = append(w.segments, next), false, false
 	w.header.Began = now
 	text, err := json.Marshal(w.header)
 	if err != nil {
@@ -154,13 +193,31 @@ func (w *ring) begin(now time.Time) error {
 	}
 	err = w.append(durable.EndBlock(append(durable.StartBlock(nil, blockHeader), text...)))
 	if err != nil { // an empty file tells nobody anything
-		err = errors.Join(err, os.Remove(w.file.Name()))
+		return errors.Join(err, os.Remove(w.file.Name()))
 	}
-	return err
+	if w.preamble == nil {
+		return nil
+	}
+	return w.preamble(w.append)
+}
+
+// makeRoom deletes the oldest segments until the ring can take so many bytes. The last one stays.
+func (w *ring) makeRoom(bytes int64) error {
+	for len(w.segments) > 1 && (w.bytes+bytes > w.size || len(w.segments) > maxSegments) {
+		if err := os.Remove(w.segments[0].path(w.dir)); err != nil {
+			return err
+		}
+		w.bytes -= w.segments[0].bytes
+		w.segments = w.segments[1:]
+	}
+	return nil
 }
 
 // append writes a block as a whole, or what is there of it is cut off.
 func (w *ring) append(block []byte) error {
+	if err := w.makeRoom(int64(len(block))); err != nil {
+		return err
+	}
 	_, err := w.file.Write(block)
 	if err != nil {
 		_ = w.file.Truncate(w.last().bytes) // if not, the end is torn, which readers know

@@ -1,0 +1,242 @@
+package recorder
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/testlog"
+)
+
+// plane is a data plane that takes everything.
+type plane struct {
+	facts chan route.Facts
+
+	mu   sync.Mutex
+	away map[netip.Addr]bool // next hops to which no route leads
+}
+
+func (p *plane) Routes(context.Context) ([]route.Route, error) { return nil, nil }
+func (p *plane) Facts() <-chan route.Facts                     { return p.facts }
+
+func (p *plane) Lookup(context.Context, route.Key) (r route.Route, ok bool, err error) {
+	return r, false, nil
+}
+
+func (p *plane) Resolve(_ context.Context, _ uint32, a netip.Addr) (route.Resolution, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return route.Resolution{Prefix: pfx("0.0.0.0/0"), Usable: !p.away[a]}, nil
+}
+
+func (p *plane) Apply(_ context.Context, ops []route.Op, done func(int, error)) error {
+	for i := range ops {
+		done(i, nil)
+	}
+	return nil
+}
+
+func (p *plane) Object(context.Context, route.ObjectKey) (route.Object, error) { return nil, nil }
+func (p *plane) PutObject(context.Context, route.Object) error                 { return nil }
+func (p *plane) DeleteObject(context.Context, route.ObjectKey) error           { return nil }
+
+func (p *plane) tell(f route.Facts) {
+	select {
+	case <-p.facts:
+	default:
+	}
+	p.facts <- f
+}
+
+// record lets an engine go through n random changes and returns what it had at the end.
+func record(t *testing.T, r *Recorder, n int, seed uint64, quiet time.Duration) {
+	t.Helper()
+	p := &plane{facts: make(chan route.Facts, 1), away: map[netip.Addr]bool{}}
+	e := fib.New(fib.Config{Dataplane: p, Recorder: r, Log: testlog.New(t)})
+	r.Checkpoints(e.Checkpoint)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { e.Run(ctx) })
+	stop := start(t, r)
+	defer func() { cancel(); running.Wait(); stop() }()
+
+	facts := route.Facts{Identity: "1", Interfaces: []route.Interface{
+		{Name: "eth0", Index: 1, Up: true, Addresses: []netip.Prefix{pfx("172.16.0.1/24")}},
+		{Name: "eth1", Index: 2, Up: true, Addresses: []netip.Prefix{pfx("172.16.1.1/24")}},
+	}}
+	p.tell(facts)
+	rng := rand.New(rand.NewPCG(seed, 7))
+	hops := []netip.Addr{}
+	for _, s := range []string{"172.16.0.2", "172.16.0.3", "172.16.1.2", "10.9.9.9", "10.8.8.8"} {
+		hops = append(hops, netip.MustParseAddr(s))
+	}
+	paths := func() (out []route.Path) {
+		for range rng.IntN(4) {
+			out = append(out, route.Path{NextHop: hops[rng.IntN(len(hops))]})
+		}
+		return route.CanonicalPaths(out)
+	}
+	prefix := func() netip.Prefix {
+		k := host(rng.IntN(3000)).Prefix
+		wider, _ := k.Addr().Prefix(32 - 4*rng.IntN(3))
+		return wider
+	}
+	var w fib.Wanted
+	for i := range n {
+		switch rng.IntN(200) {
+		case 0:
+			facts.Interfaces = append([]route.Interface{}, facts.Interfaces...)
+			facts.Interfaces[1].Up = !facts.Interfaces[1].Up
+			p.tell(facts)
+		case 1:
+			p.mu.Lock()
+			a := hops[3+rng.IntN(2)]
+			p.away[a] = !p.away[a]
+			p.mu.Unlock()
+		case 2:
+			all := map[netip.Prefix]bool{}
+			for range rng.IntN(20) {
+				all[prefix()] = true
+			}
+			origin := []route.Origin{route.Own, route.Etcd, route.External}[rng.IntN(3)]
+			var routes []route.Route
+			for k := range all {
+				routes = append(routes, route.Route{Key: route.Key{Prefix: k}, Origin: origin,
+					Kind: route.Kind(rng.IntN(2)), Paths: route.CanonicalPaths([]route.Path{
+						{NextHop: hops[rng.IntN(len(hops))]}})})
+				if routes[len(routes)-1].Kind == route.Drop {
+					routes[len(routes)-1].Paths = nil
+				}
+			}
+			w.Sources[origin].Routes = routes
+			e.Set(w)
+		case 3:
+			w.Services = []netip.Prefix{prefix()}
+			w.Converging = rng.IntN(2) == 0
+			w.Peers = hops[:rng.IntN(3)]
+			e.Set(w)
+		default:
+			e.Learn(fib.BestPaths{Prefix: prefix(), Paths: paths()})
+		}
+		if i%500 == 0 {
+			time.Sleep(2 * time.Millisecond) // for next hops to be asked about
+		}
+	}
+	w.Converging = false
+	e.Set(w)
+	until(t, func() bool { return e.Stats().Queued == 0 })
+	time.Sleep(quiet)
+	before := r.Stats().Written
+	facts.Version = "last"
+	p.tell(facts)
+	until(t, written(r, before+1))
+}
+
+// What was recorded is decided again as it was, also when the beginning is gone.
+func TestReplay(t *testing.T) {
+	dir := t.TempDir()
+	// at the end what a cover holds is released, and all is decided
+	for run, quiet := range []time.Duration{0, 4 * time.Second} {
+		r := newRecorder(t, dir, 4<<20)
+		record(t, r, 60_000, uint64(run), quiet)
+		if s := r.Stats(); s.Dropped > 0 || s.Problem != "" {
+			t.Fatalf("%+v", s)
+		}
+	}
+	got, problems, err := Replay(dir)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	if len(got.Runs) == 0 {
+		t.Fatal("nothing was replayed")
+	}
+	for _, run := range got.Runs {
+		if run.Problem != "" || run.Keys < 500 || run.Undecided > 0 ||
+			run.Decided < 1000 || run.Gaps > 0 {
+			t.Errorf("%+v", run)
+		}
+		for _, d := range run.Differences {
+			t.Errorf("%s: recorded %q, replayed %q", d.Key, d.Recorded, d.Replayed)
+		}
+	}
+	all, err := listSegments(dir)
+	if err != nil || len(all) < 4 || all[0].number == 1 {
+		t.Errorf("the beginning is there: %v, %v", all, err)
+	}
+}
+
+// A decision that does not follow from what was heard is found.
+func TestReplayFindsDifferences(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 4<<20)
+	stop := start(t, r)
+	at := r.At(time.Now())
+	r.Facts(at, route.Facts{Identity: "1"})
+	until(t, written(r, 2))
+	r.Candidate(fib.CandidateChange{Key: host(1), Origin: route.Own, Kind: route.Drop, At: at})
+	r.Decided(fib.Decision{Key: host(1), Origin: route.Own, Programs: true,
+		Kind: route.Unreachable, At: at})
+	r.Candidate(fib.CandidateChange{Key: host(2), Origin: route.Own, Kind: route.Drop, At: at})
+	stop()
+	got, _, err := Replay(dir)
+	if err != nil || len(got.Runs) != 1 {
+		t.Fatal(err, got)
+	}
+	if run := got.Runs[0]; len(run.Differences) != 1 || run.Undecided != 1 ||
+		!strings.Contains(run.Differences[0].Recorded, "unreachable") ||
+		!strings.Contains(run.Differences[0].Replayed, "drop") {
+		t.Errorf("%+v", run)
+	}
+}
+
+// Where records are missing nothing is made up: the replay goes on with the next checkpoint.
+func TestReplayOfAGap(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 4<<20)
+	stop := start(t, r)
+	at := r.At(time.Now())
+	r.Facts(at, route.Facts{Identity: "1"})
+	until(t, written(r, 2))
+	r.mu.Lock()
+	r.queue.dropped = 1 // the candidate of this decision
+	r.mu.Unlock()
+	r.Decided(fib.Decision{Key: host(1), Origin: route.Own, Programs: true, At: at})
+	stop()
+	got, _, err := Replay(dir)
+	if err != nil || len(got.Runs) != 1 || got.Runs[0].Gaps != 1 ||
+		len(got.Runs[0].Differences) > 0 || got.Runs[0].Problem != "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A checkpoint that does not fit into a segment is not taken again and again.
+func TestCheckpointTooLarge(t *testing.T) {
+	r := newRecorder(t, t.TempDir(), 60<<10)
+	taken := 0
+	r.Checkpoints(func(pause func() bool) {
+		taken++
+		for i := 0; i < 10_000 && pause(); i++ {
+			for range 100 {
+				r.Stands([]fib.CandidateChange{{Key: host(i)}}, fib.Decision{Key: host(i)})
+			}
+		}
+	})
+	stop := start(t, r)
+	for i := range 5000 {
+		candidate(r, i)
+		until(t, written(r, uint64(i)))
+	}
+	stop()
+	if taken != 1 {
+		t.Errorf("%d checkpoints were begun", taken)
+	}
+	if got, problems, err := Replay(r.cfg.Dir); err != nil || len(problems) > 0 || got.OK() {
+		t.Errorf("%+v, %v, %v", got, problems, err)
+	}
+}
