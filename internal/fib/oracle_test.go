@@ -40,8 +40,9 @@ func (w *world) fib() map[route.Key]route.Route {
 	f := Facts{Facts: w.facts, Own: w.own, Peers: w.peers, Services: w.services,
 		Resolutions: w.resolutions, Covered: w.covered(), Encapsulation: w.encap}
 	out := make(map[route.Key]route.Route)
-	// whether BGP forwards does not depend on etcd, so the second round knows all covers
-	for range 2 {
+	// The first round knows this node's own routes, the second what BGP and external configuration
+	// forward beside them, and the third what etcd does inside of all these.
+	for range 3 {
 		bgp := out
 		out = make(map[route.Key]route.Route)
 		f.BGPCover = func(k route.Key) (netip.Prefix, bool) {
