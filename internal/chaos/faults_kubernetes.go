@@ -26,12 +26,14 @@ var (
 var kubernetesFaults = []fault{
 	{
 		name: "kube-away", kind: kernelNodes, layout: inKubernetes, onlyFirst: true, allowed: "0",
+		long: true,
 		what: "the Kubernetes API away for 20 s, a change meanwhile; agent SIGKILL, started " +
 			"again while it is away", run: kubernetesAway,
 	},
 	{
 		name: "kube-refuses", keepsSessions: true, kind: kernelNodes, layout: inKubernetes,
-		allowed: "0", what: "the Kubernetes API answers 429, 500 and 504, for 4 s each, then 503 " +
+		allowed: "0", long: true,
+		what: "the Kubernetes API answers 429, 500 and 504, for 4 s each, then 503 " +
 			"to every second request; a change meanwhile", run: kubernetesRefuses,
 	},
 	{

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -78,8 +79,26 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, q request) {
 		ctx = context.WithValue(context.WithoutCancel(ctx), askedFor{},
 			fmt.Sprintf("%s %s %s", q.verb, q.kind, name))
 	}
-	s.behind.ServeHTTP(w, r.WithContext(ctx))
+	s.behind.ServeHTTP(counted{w, &s.sent}, r.WithContext(ctx))
 }
+
+// counted counts what is sent, as it is on its way: an API server compresses long lists.
+type counted struct {
+	http.ResponseWriter
+	sent *atomic.Int64
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// Sent is how many bytes of answers a front has passed on.
+func (s *Server) Sent() int64 { return s.sent.Load() }
 
 // passed notes a write that was done, before its client hears of it.
 func (s *Server) passed(resp *http.Response) error {

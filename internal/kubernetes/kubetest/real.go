@@ -188,6 +188,26 @@ func (r *Real) stop() {
 	}
 }
 
+// Usage is what the program has used so far: processor time and resident memory, in bytes.
+func (r *Real) Usage() (cpu time.Duration, resident int64) {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.process.Process.Pid))
+	r.must(err)
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest) // from the third on: proc(5)
+	if len(fields) < 22 {
+		r.must(fmt.Errorf("what is used cannot be read: %q", text))
+		return 0, 0
+	}
+	number := func(i int) int64 {
+		n, err := strconv.ParseInt(fields[i-3], 10, 64)
+		r.must(err)
+		return n
+	}
+	const tick = time.Second / 100 // USER_HZ, of all architectures
+	return time.Duration(number(14)+number(15)) * tick, number(24) * int64(os.Getpagesize())
+}
+
 func (r *Real) close() {
 	r.stop()
 	if r.proxy != nil {

@@ -52,10 +52,9 @@ func (q request) forbidden() *apierrors.StatusError {
 		where = fmt.Sprintf("in the namespace %q", q.namespace)
 	}
 	r := q.resource()
-	//lint:ignore ST1005 as an API server writes it
-	return apierrors.NewForbidden(r, q.name, fmt.Errorf(
-		"User %q cannot %s resource %q in API group %q %s", Agent, q.verb, r.Resource, r.Group,
-		where))
+	why := fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", Agent, q.verb,
+		r.Resource, r.Group, where)
+	return apierrors.NewForbidden(r, q.name, errors.New(why))
 }
 
 // modified refuses a patch of another version.

@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,7 @@ type Server struct {
 	file    string         // has all there is; "": none does
 
 	next   *tls.Certificate
+	sent   atomic.Int64 // bytes, by a front
 	behind http.Handler // does what is asked; nil: this server does
 }
 
