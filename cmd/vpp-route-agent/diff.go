@@ -324,8 +324,10 @@ func (n *compared) agentItems(other *compared) (out []planItem) {
 	}{o.RouterID, o.NextHop4.IsValid() || o.NextHop6.IsValid(), o.PrefixLimits,
 		validText(o.ClusterIPs), fmt.Sprint(o.Tunnels), o.FelixTunnels, o.NoWireguard})
 	if behind := changes(withoutFacts(n), n.plan); len(behind) > 0 {
-		add("applied", fmt.Sprintf("(this node): %d differences between the agent and the "+
-			"datastore", len(behind)), struct{}{})
+		// By name: that both are behind is no less of a difference.
+		out = append(out, planItem{section: "applied", fields: fields{},
+			name: fmt.Sprintf("agent and datastore differ in %s on %s",
+				count(len(behind), "thing", "things"), n.Node)})
 	}
 	common := map[bgp.PeerID]bool{}
 	for _, p := range other.plan.Peers {
