@@ -8,7 +8,8 @@ import (
 )
 
 // flightRecorder takes in routes with the recorder and without, in turn, each time in a fresh
-// process, and asks what processor time of the agent a route takes.
+// process, and asks what processor time of the agent a route takes. Three pairs, on a machine that
+// does something else besides, do not show 3 %.
 func flightRecorder(l *lab) error {
 	b, p := l.b, l.plane
 	prefixes := hostPrefixes(200_000) // as in endToEnd
@@ -36,10 +37,11 @@ func flightRecorder(l *lab) error {
 	if err := with("0", &first)(); err != nil { // VPP's pools grow before the first that counts
 		return err
 	}
-	if err := rounds(9, with("256", &on), with("0", &off)); err != nil {
+	if err := rounds(b.pick(9, 3), with("256", &on), with("0", &off)); err != nil {
 		return err
 	}
 	b.compare("end to end, CPU of the agent with the recorder", "µs/route", on, "without", off,
-		atMost(1.03), fmt.Sprintf("%d /32s, %d pairs on %s", len(prefixes), len(on), p.name))
+		b.quiet(atMost(1.03)),
+		fmt.Sprintf("%d /32s, %d pairs on %s", len(prefixes), len(on), p.name))
 	return nil
 }

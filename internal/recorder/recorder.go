@@ -27,8 +27,10 @@ const (
 	// gather is how long records wait for others to be written with. As many are lost when the
 	// process is killed.
 	gather = 20 * time.Millisecond
-	// enough is how many bytes wait for no others.
-	enough = 256 << 10
+	// enough is how many bytes wait for no others. More would not stay in a processor's cache.
+	enough = 64 << 10
+	// maxSpare bounds the memory that is kept for what comes next.
+	maxSpare = 8 * enough
 	// maxQueued bounds what waits while the disk stalls: the records of 50 000 new routes.
 	maxQueued = 4 << 20
 	// retryAfter is the pause after the disk has refused something.
@@ -285,7 +287,7 @@ func (r *Recorder) write(ctx context.Context) {
 		if all.complete != 0 {
 			w.ring.complete(all.complete, r.keysStanding())
 		}
-		if spare = all.block; cap(spare) > 2*enough {
+		if spare = all.block; cap(spare) > maxSpare {
 			spare = nil
 		}
 		if last {

@@ -156,9 +156,10 @@ func TestReplay(t *testing.T) {
 	if len(got.Runs) == 0 {
 		t.Fatal("nothing was replayed")
 	}
-	for _, run := range got.Runs {
-		if run.Problem != "" || run.Keys < 500 || run.Undecided > 0 ||
-			run.Decided < 1000 || run.Gaps > 0 {
+	for i, run := range got.Runs {
+		isLast := i == len(got.Runs)-1 // of the first there is little left, or nothing
+		if run.Problem != "" || run.Gaps > 0 ||
+			isLast && (run.Keys < 500 || run.Undecided > 0 || run.Decided < 1000) {
 			t.Errorf("%+v", run)
 		}
 		for _, d := range run.Differences {
