@@ -209,7 +209,8 @@ func (e *Engine) sent(b *batch) {
 		for i := range b.ops {
 			op := BatchOp{Key: b.ops[i].Route.Key, Digest: b.digests[i], Queued: b.since[i]}
 			if o, is := b.objects[i]; is {
-				op.Object = &o.key
+				key := o.key // escapes, unlike o
+				op.Object = &key
 			}
 			if !yield(op) {
 				return
