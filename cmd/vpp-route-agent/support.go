@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vpp-route-agent/internal/adminclient"
+	"vpp-route-agent/internal/recorder"
 	"vpp-route-agent/internal/support"
 )
 
@@ -35,6 +36,8 @@ const (
 	// defaultConfigFile is that of the Debian package's unit.
 	defaultConfigFile = "/etc/vpp-route-agent/agent.yaml"
 	logLines          = 20000
+	slowest           = 100 // changes
+	keptSegments      = 2   // of the recorder's eight
 	// settingsPatience bounds the wait for the settings of an agent that hangs.
 	settingsPatience = 3 * time.Second
 )
@@ -46,9 +49,9 @@ func supportCommand() *cobra.Command {
 		Short: "Write an archive with all that is needed to find out what is wrong with a node",
 		Long: `Write an archive (tar.gz) with what the agent shows: status, routes, tunnels, plan,
 external items, metrics, health, settings, goroutines and heap; with VPP's own view or the
-kernel's, the journal of systemd's unit, and what lies in the state directory. README.txt in it
-lists the files. Also when the agent has ended or hangs: what cannot be had within --timeout is
-missing, and NAME.error.txt says why.
+kernel's, the journal of systemd's unit, the newest records of the recorder, and what else lies in
+the state directory. README.txt in it lists the files. Also when the agent has ended or hangs: what
+cannot be had within --timeout is missing, and NAME.error.txt says why.
 
 Passwords, tokens and keys of the settings, of the files that these name and of this environment
 are searched for in all texts, also in base64 and as URLs quote them, and left out. The archive has
@@ -205,6 +208,7 @@ func (s *supportCall) parts() []support.Part {
 	}
 	parts = append(parts, s.agentParts()...)
 	parts = append(parts, s.dataplaneParts()...)
+	parts = append(parts, s.recorderParts()...)
 	return append(parts,
 		support.Part{Name: "log.txt", About: "the last lines of the unit's journal",
 			Collect: readLog},
@@ -212,6 +216,29 @@ func (s *supportCall) parts() []support.Part {
 			"journals and copies", Collect: s.listState},
 		support.Part{Name: "bgp-crashes.json", About: "messages of peers on which GoBGP panicked",
 			Collect: s.copyState("bgp-crashes.json")})
+}
+
+// recorderParts are the newest segments, which replay can begin with, and what was slow.
+func (s *supportCall) recorderParts() []support.Part {
+	dir := recorderDir(s.setting("--state-dir"))
+	parts := []support.Part{{Name: "recorder/trace.json",
+		About: "the slowest changes of the last hour",
+		Collect: writesJSON(func() (any, error) {
+			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+				return nil, support.Absent("nothing was recorded")
+			}
+			all, problems, err := recorder.Trace(dir, slowest, time.Now().Add(-time.Hour))
+			return all, errors.Join(append(problems, err)...)
+		})}}
+	segments, _ := filepath.Glob(filepath.Join(dir, "*.rec")) // the pattern is good
+	for _, path := range segments[max(0, len(segments)-keptSegments):] {
+		name := filepath.Base(path)
+		parts = append(parts, support.Part{Name: "recorder/" + name, Binary: true,
+			About: "what was recorded, for history, trace and replay: it belongs in the folder " +
+				"recorder of a --state-dir",
+			Collect: s.copyState(filepath.Join(filepath.Base(dir), name))})
+	}
+	return parts
 }
 
 // agentParts are what the agent answers.
