@@ -148,17 +148,20 @@ func (s *supportCall) write(cmd *cobra.Command, a support.Archive) ([]support.Re
 	if s.file == "-" {
 		return a.Write(cmd.Context(), cmd.OutOrStdout(), s.parts())
 	}
-	partial := s.file + ".partial"
-	f, err := os.OpenFile(partial, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if info, err := os.Lstat(s.file); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is there and is no regular file: it is not replaced", s.file)
+	}
+	// Its mode is 0600, and it is no link that somebody else has put there.
+	f, err := os.CreateTemp(filepath.Dir(s.file), filepath.Base(s.file)+".*.partial")
 	if err != nil {
 		return nil, err
 	}
 	results, err := a.Write(cmd.Context(), f, s.parts())
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(partial, s.file)
+		err = os.Rename(f.Name(), s.file)
 	}
 	if err != nil {
-		_ = os.Remove(partial)
+		_ = os.Remove(f.Name())
 		return nil, err
 	}
 	return results, nil
