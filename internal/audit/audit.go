@@ -56,6 +56,10 @@ type Finding struct {
 // Answer is what an agent answered.
 type Answer struct {
 	Announced []netip.Prefix
+	// Withheld are not announced for reasons that the agent tells.
+	Withheld []netip.Prefix
+	// Draining: it leaves service, or has left it, and takes back what it announces.
+	Draining bool
 	// Drifted and Refused count routes that the data plane does not have as it acknowledged them,
 	// and that it refuses.
 	Drifted, Refused int
@@ -301,11 +305,16 @@ func (a *auditor) borrowed() {
 	}
 }
 
-// announcedBy asks the answer of the node that has a borrowed address.
+// announcedBy asks the answer of the node that has a borrowed address. What its agent has a reason
+// to keep to itself is not missing, nor is a tunnel's address, which is the node's own.
 func (a *auditor) announcedBy(x calico.Allocation, b calico.Block) {
 	answer, asked := a.Answers[x.Node]
 	route := netip.PrefixFrom(x.Address, x.Address.BitLen())
-	if asked && !slices.Contains(answer.Announced, route) {
+	isTunnel := slices.ContainsFunc(a.s.Nodes[x.Node].Tunnels(), func(t calico.Tunnel) bool {
+		return t.Address == x.Address
+	})
+	if asked && !isTunnel && !answer.Draining &&
+		!slices.Contains(slices.Concat(answer.Announced, answer.Withheld), route) {
 		a.add(MissingHostRoute, x.Address.String(), append(hosts(b.Owner), x.Node),
 			"%s has borrowed it from block %s (%s), and its agent does not announce it", x.Node,
 			b.CIDR, ownerText(b.Owner))
@@ -418,7 +427,7 @@ func (a *auditor) answers() {
 		}
 		for _, p := range x.Announced {
 			b, is := a.s.Blocks[p]
-			if is && b.Owner.Host != name && !p.IsSingleIP() {
+			if is && b.Owner.Host != name && b.Owner.Virtual == "" && !p.IsSingleIP() {
 				a.add(AnnouncedByOther, p.String(), append(hosts(b.Owner), name),
 					"it is %s, and the agent of %s announces it", ownerText(b.Owner), name)
 			}

@@ -192,16 +192,25 @@ func TestFind(t *testing.T) {
 			n := l.nodes["c"]
 			n.IPv4VXLANTunnelAddr = tunnel
 			l.nodes["c"] = n
-			l.change = func(v *View) {
-				x := v.Answers["c"]
-				x.Announced = append(x.Announced, pfx("10.1.0.7/32"))
-				v.Answers["c"] = x
-			}
 		}, nil},
 		"a borrowed address that the agent does not announce": {func(l *lab) {
 			l.change = func(v *View) { v.Answers["b"] = Answer{} }
 		}, []string{"missing-host-route 10.1.0.2 b has borrowed it from block 10.1.0.0/26 (a's), " +
 			"and its agent does not announce it"}},
+		"a borrowed address that the agent withholds": {func(l *lab) {
+			l.change = func(v *View) {
+				v.Answers["b"] = Answer{Withheld: []netip.Prefix{pfx("10.1.0.2/32")}}
+			}
+		}, nil},
+		"a borrowed address of a node that is drained": {func(l *lab) {
+			l.change = func(v *View) { v.Answers["b"] = Answer{Draining: true} }
+		}, nil},
+		"an agent announces a block of load balancers": {func(l *lab) {
+			cidr := pfx("10.1.9.0/26")
+			l.blocks[cidr] = calico.Block{CIDR: cidr,
+				Owner: calico.Owner{Virtual: "load-balancer"}}
+			l.change = func(v *View) { v.Answers["c"] = Answer{Announced: []netip.Prefix{cidr}} }
+		}, nil},
 		"a workload elsewhere": {func(l *lab) { l.endpoints[0].Node = "c" },
 			[]string{"address-on-other-node 10.1.0.1 IPAM has given it to a"}},
 		"a session that one end wants": {func(l *lab) {
