@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -26,7 +27,7 @@ const (
 	longestLine = 1 << 20
 )
 
-// Secrets are texts that must be in no archive, in plain, in base64, or quoted as in URLs and JSON.
+// Secrets are texts that must be in no archive, in plain, in base64, or quoted.
 type Secrets struct {
 	forms *strings.Replacer
 	// Short counts those that are too short to be searched for.
@@ -70,12 +71,29 @@ func NewSecrets(all []string) *Secrets {
 	return s
 }
 
-// quoted are the forms in which a text stands as it is, or quoted by URLs and JSON.
+// quoted are the forms in which a text stands as it is, or quoted by URLs, JSON, logs and Go, the
+// last three also one in the other: a log quotes errors that quote.
 func quoted(s string) []string {
+	all := []string{s, url.QueryEscape(s), url.PathEscape(s),
+		strings.TrimPrefix(url.UserPassword("", s).String(), ":")}
+	for _, once := range inQuotes(s) {
+		all = append(append(all, once), inQuotes(once)...)
+	}
+	return all
+}
+
+// inQuotes are the forms of a text between quotes: in JSON, in a log in JSON, and in Go.
+func inQuotes(s string) (all []string) {
 	inJSON, _ := json.Marshal(s) // every string can be
-	return []string{s, url.QueryEscape(s), url.PathEscape(s),
-		strings.TrimPrefix(url.UserPassword("", s).String(), ":"),
-		string(inJSON[1 : len(inJSON)-1])}
+	var inLog strings.Builder
+	e := json.NewEncoder(&inLog)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s)
+	for _, f := range []string{string(inJSON), strings.TrimSpace(inLog.String()),
+		strconv.Quote(s)} {
+		all = append(all, f[1:len(f)-1])
+	}
+	return all
 }
 
 // encoded are the forms of a text in base64, wherever it stands in what is encoded: without the

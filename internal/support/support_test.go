@@ -10,8 +10,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,15 +44,26 @@ func clean(t *testing.T, s *Secrets, text string, size int) string {
 	return out.String()
 }
 
+// logged is a line of a log in JSON.
+func logged(text string) string {
+	out := &strings.Builder{}
+	slog.New(slog.NewJSONHandler(out, nil)).Info("", "error", text)
+	return strings.TrimSpace(out.String())
+}
+
 // A secret is found in all its forms, whatever stands beside it and however it is written.
 func TestRedact(t *testing.T) {
-	for _, secret := range []string{"planted", "pl@nt/ed ?&\"é\\", "sp+lit%41"} {
+	for _, secret := range []string{"planted", "pl@nt/ed ?&\"é\\", "sp+lit%41",
+		`p"a&b\c`} {
 		s := NewSecrets([]string{"other", secret})
 		inJSON, _ := json.Marshal(map[string]string{"a": "x" + secret})
 		forms := map[string]string{
 			"plain": secret, "query": url.QueryEscape(secret), "path": url.PathEscape(secret),
 			"url":  "etcd://" + url.UserPassword("root", secret).String() + "@host",
-			"json": string(inJSON),
+			"json": string(inJSON), "log": logged(secret), "error": strconv.Quote(secret),
+			"log of an error": logged("x" + strconv.Quote(secret)),
+			"log of JSON":     logged(string(inJSON)), "log of a log": logged(logged(secret)),
+			"error of an error": strconv.Quote(strconv.Quote(secret)),
 		}
 		for _, beside := range []string{"", "a", "ab", "abc"} {
 			forms["base64 "+beside] = base64.StdEncoding.EncodeToString(
