@@ -33,6 +33,7 @@ type Client struct {
 // New returns a client of the agent with that admin socket, which need not be there yet.
 func New(socket string) *Client {
 	c := &Client{socket: socket, url: &url.URL{Scheme: "http", Host: "agent"}}
+	c.http.CheckRedirect = noRedirect
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -49,9 +50,13 @@ func NewRemote(node, address string, conf *tls.Config) *Client {
 	conf = conf.Clone()
 	conf.ServerName = node
 	c := &Client{url: &url.URL{Scheme: "https", Host: address}, node: node, address: address}
+	c.http.CheckRedirect = noRedirect
 	c.http.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: conf}
 	return c
 }
+
+// noRedirect: an agent sends nobody elsewhere, and our certificate is for the agent alone.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Get reads path, with a query that may be nil, and decodes the answer into out. It waits as long
 // as ctx allows.
@@ -85,7 +90,8 @@ func (c *Client) Copy(ctx context.Context, path string, query url.Values, w io.W
 	return nil
 }
 
-// ErrAway is the cause of an error where nobody listens, or nobody answers in time.
+// ErrAway is the cause of an error where nobody answers in time, or no packet gets there. A host
+// that refuses the connection is there.
 var ErrAway = errors.New("away")
 
 type awayError struct{ error }
@@ -106,11 +112,18 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if resp.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s does not know %s %s: it is of another version", c, method, path)
 	}
+	if resp.StatusCode/100 == 3 {
+		return fmt.Errorf("%s sends us elsewhere: %s", c, resp.Status)
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		return errors.New(strings.TrimSpace(string(text)))
 	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out)
+	limit := int64(maxAnswer)
+	if path == "/v1/routes" {
+		limit = maxRoutes
+	}
+	err = json.NewDecoder(io.LimitReader(resp.Body, limit)).Decode(out)
 	switch {
 	case err == nil:
 		return nil
@@ -120,8 +133,12 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return fmt.Errorf("%s answers what cannot be read: %w", c, err)
 }
 
-// maxAnswer bounds an answer: a million routes have some 300 MB.
-const maxAnswer = 1 << 30
+const (
+	// maxRoutes bounds an answer with routes: a million have some 300 MB.
+	maxRoutes = 1 << 30
+	// maxAnswer bounds any other.
+	maxAnswer = 64 << 20
+)
 
 func (c *Client) String() string {
 	if c.socket != "" {
@@ -168,8 +185,8 @@ func (c *Client) explainRemote(err error) error {
 	var refused *net.OpError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return awayError{fmt.Errorf("nothing listens on %s: is the agent of %s running, with "+
-			"--query-listen?", c.address, c.node)}
+		return fmt.Errorf("nothing listens on %s: is the agent of %s running, with "+
+			"--query-listen?", c.address, c.node)
 	case errors.As(err, &wrong):
 		return fmt.Errorf("%s is not believed: %w", c, wrong.Err)
 	case errors.As(err, &refused) && refused.Op == "remote error":
@@ -179,5 +196,11 @@ func (c *Client) explainRemote(err error) error {
 	if errors.As(err, &ofURL) {
 		err = ofURL.Err
 	}
-	return fmt.Errorf("%s: %w", c, err)
+	out := fmt.Errorf("%s: %w", c, err)
+	for _, away := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
+		if errors.Is(err, away) {
+			return awayError{out}
+		}
+	}
+	return out
 }

@@ -68,7 +68,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 // The unit's agent is not root, and members of its group may ask it.
 func TestNoPermissionNamesTheGroup(t *testing.T) {
 	c := New("/run/agent.sock")
-	c.http.Transport = refusal{}
+	c.http.Transport = refusal{syscall.EACCES}
 	err := c.Get(context.Background(), "/v1/status", nil, new(any))
 	const want = "no permission for /run/agent.sock: try again as root or as a member of its group"
 	if err == nil || err.Error() != want {
@@ -76,10 +76,10 @@ func TestNoPermissionNamesTheGroup(t *testing.T) {
 	}
 }
 
-type refusal struct{}
+type refusal struct{ why syscall.Errno }
 
-func (refusal) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}
+func (r refusal) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", r.why)}
 }
 
 // An interruption has a cause of the signal's (os/signal.NotifyContext), which is no reason.

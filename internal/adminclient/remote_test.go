@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +73,9 @@ func TestRemote(t *testing.T) {
 	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not now", http.StatusConflict)
 	})
+	mux.HandleFunc("GET /v1/tunnels", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/v1/status", http.StatusFound)
+	})
 	address := listen(t, ours, mux)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,6 +105,8 @@ func TestRemote(t *testing.T) {
 			"does not know GET /v1/explain: it is of another version"},
 		"nonsense": {"edge-3", address, "/v1/plan", conf(ours, ours),
 			"answers what cannot be read: unexpected EOF"},
+		"a redirect": {"edge-3", address, "/v1/tunnels", conf(ours, ours),
+			"sends us elsewhere: 302 Found"},
 		"it refuses": {"edge-3", address, "/v1/routes", conf(ours, ours), "not now"},
 	} {
 		var s agent.Status
@@ -109,6 +116,20 @@ func TestRemote(t *testing.T) {
 			t.Errorf("%s: %v, %q", name, err, s.Node)
 		case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
 			t.Errorf("%s: %v; want %q", name, err, x.want)
+		case errors.Is(err, ErrAway):
+			t.Errorf("%s: it is there: %v", name, err)
+		}
+	}
+}
+
+// A host that no packet reaches is away.
+func TestUnreachableIsAway(t *testing.T) {
+	for _, cause := range []syscall.Errno{syscall.ETIMEDOUT, syscall.EHOSTUNREACH,
+		syscall.ENETUNREACH} {
+		c := NewRemote("edge-3", "192.0.2.3:1", &tls.Config{})
+		c.http.Transport = refusal{cause}
+		if _, err := c.Status(t.Context()); !errors.Is(err, ErrAway) || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", cause, err)
 		}
 	}
 }
@@ -125,7 +146,7 @@ func TestRemoteHangs(t *testing.T) {
 	c := NewRemote("edge-3", address, &tls.Config{RootCAs: ours.roots,
 		Certificates: []tls.Certificate{ours.client}})
 	_, err := c.Status(ctx)
-	if err == nil || !strings.HasPrefix(err.Error(), "the agent of edge-3 ("+address+
+	if !errors.Is(err, ErrAway) || !strings.HasPrefix(err.Error(), "the agent of edge-3 ("+address+
 		") does not answer") {
 		t.Error(err)
 	}
