@@ -38,7 +38,7 @@ type (
 		Problem     string             `json:"problem,omitempty"` // why its agent has not answered
 		Explanation *agent.Explanation `json:"explanation,omitempty"`
 
-		away bool // nobody answers there
+		away bool // its host does not answer at all
 	}
 )
 
@@ -180,7 +180,7 @@ func (p *pathExplanation) judge() {
 		p.OK, p.Verdict = true, subject+" get there: "+from.says()
 	case to.Explanation == nil && from.fails() == "":
 		p.Verdict = subject + " leave as they should, and " + to.says()
-	case to.Explanation == nil && waits && to.away:
+	case to.Explanation == nil && from.fails() == "session" && to.away:
 		broken(p.To, "%s is away: %s; %s", p.To, from.says(), to.says())
 	case to.Explanation == nil && waits:
 		p.Verdict = subject + " do not get there: " + from.says() + "; " + to.says()

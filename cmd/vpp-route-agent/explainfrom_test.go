@@ -59,6 +59,8 @@ func TestJudge(t *testing.T) {
 			"b is broken: rival"},
 		"far end away": {[]pathEnd{end("a", "session"), end("b", "away")}, false, "b",
 			"b is away: a says: session fails"},
+		"away, else by what": {[]pathEnd{end("a", "announcement"), end("b", "away")}, false, "",
+			"do not get there: a says: announcement fails; b cannot be asked"},
 		"only its agent": {[]pathEnd{end("a", ""), end("b", "away")}, false, "",
 			"leave as they should, and b cannot be asked"},
 		"far end refuses": {[]pathEnd{end("a", "session"), end("b", "refuses")}, false, "",
