@@ -6,7 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"golang.org/x/net/netutil"
 )
+
+// queryConnections bounds those of --query-listen: each costs a goroutine before TLS has told who
+// it is. Others wait.
+const queryConnections = 64
 
 // local reports whether a listener at address is reached from this host only.
 func local(address string) bool {
@@ -114,7 +120,7 @@ func (c *config) listenQueries() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--query-listen: %w", err)
 	}
-	return tls.NewListener(l, conf), nil
+	return tls.NewListener(netutil.LimitListener(l, queryConnections), conf), nil
 }
 
 // listenHealth opens the listener of metrics and health.
