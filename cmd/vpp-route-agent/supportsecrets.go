@@ -29,6 +29,9 @@ var secretName = regexp.MustCompile(`(?i)passw|secret|token|credential|private|k
 // files that they name, and of an environment. unread are what could not be read, and why.
 func (s *supportCall) secrets(environment []string) (_ *support.Secrets, unread []string) {
 	f := secretFinder{}
+	if s.cfgError != nil {
+		f.unread = append(f.unread, "settings of this call: "+s.cfgError.Error())
+	}
 	for _, x := range settings {
 		if x.secret {
 			f.add(s.cfg.texts[x.name()])
@@ -50,11 +53,21 @@ func (s *supportCall) secrets(environment []string) (_ *support.Secrets, unread 
 	for _, pair := range environment {
 		name, value, _ := strings.Cut(pair, "=")
 		f.addURLs(value)
-		if secretName.MatchString(name) {
+		if secretName.MatchString(name) && !isHarmless(value) {
 			f.add(value)
 		}
 	}
 	return support.NewSecrets(f.all), f.unread
+}
+
+// isHarmless reports whether a value is no secret, though a variable's name says so: a switch, a
+// number, or where a file is. Left out everywhere they would spoil the archive.
+func isHarmless(value string) bool {
+	if value == "true" || value == "false" || strings.Trim(value, "0123456789.") == "" {
+		return true
+	}
+	_, err := os.Stat(value)
+	return err == nil && filepath.IsAbs(value)
 }
 
 type secretFinder struct{ all, unread []string }
