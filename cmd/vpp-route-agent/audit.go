@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -45,8 +46,9 @@ VPP's workers stand still while VPP writes the listing: about 0.2 s for 100 000 
 two have, affinities and blocks without each other or without a Node, blocks that others announce,
 host routes of borrowed addresses that nobody announces, sessions that one end alone wants, and
 nodes that are behind, lost sessions or have drift. --ask-agents asks the agents that publish
-something, too, each by one request. Exit status with --cluster, for cron: 0 nothing was found, 1
-something was, 2 error. docs/operating.md has each kind of finding; --ignore leaves some out.
+something, too, each by one request. If anything is found, all is read again after 3 s, and what is
+found both times is shown. Exit status with --cluster, for cron: 0 nothing was found, 1 something
+was, 2 error. docs/operating.md has each kind of finding; --ignore leaves some out.
 
 ` + asking,
 		Example: `  vpp-route-agent audit
@@ -117,26 +119,15 @@ func (a *auditCall) all(cmd *cobra.Command) error {
 	if a.agents && a.cert == nil {
 		return usageError{errNoCertificate}
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), clusterPatience)
-	defer cancel()
-	done := sayWhenSlow(func() string {
-		return fmt.Sprintf("%s, for %s at most", a.cfg.where(), clusterPatience)
-	})
-	v, err := a.view(ctx)
-	done()
+	out, err := a.look(cmd.Context())
 	if err != nil {
-		return fmt.Errorf("%s (%s): %w", a.cfg.where(), a.cfg.settingsOfWhere(), err)
+		return err
 	}
-	if a.agents {
-		a.askAll(cmd.Context(), &v)
+	if !out.OK {
+		if out, err = a.lookAgain(cmd.Context(), out.Findings); err != nil {
+			return err
+		}
 	}
-	out := clusterAudit{Revision: v.Cluster.Snapshot.Revision, Agents: len(v.Statuses),
-		Nodes: len(v.Cluster.Snapshot.Nodes), Asked: len(v.Answers), Findings: audit.Find(v)}
-	all := len(out.Findings)
-	out.Findings = slices.DeleteFunc(out.Findings, func(f audit.Finding) bool {
-		return slices.Contains(a.ignored, string(f.Kind))
-	})
-	out.Ignored, out.OK = all-len(out.Findings), len(out.Findings) == 0
 	if err := show(agentFlags{asJSON: a.asJSON}, cmd.OutOrStdout(), out,
 		printClusterAudit); err != nil {
 		return err
@@ -145,6 +136,60 @@ func (a *auditCall) all(cmd *cobra.Command) error {
 		return errSilent
 	}
 	return nil
+}
+
+// auditPause is how long what changes while it is read may take until it fits together.
+const auditPause = 3 * time.Second
+
+// lookAgain keeps of what was found before what is found once more. Kinds are listed one after
+// another, in Kubernetes not even at one revision, so what changes between two lists is no finding.
+func (a *auditCall) lookAgain(ctx context.Context, before []audit.Finding) (out clusterAudit,
+	err error) {
+	select {
+	case <-time.After(auditPause):
+	case <-ctx.Done():
+		return out, errInterrupted
+	}
+	if out, err = a.look(ctx); err != nil {
+		return out, err
+	}
+	out.Findings = inBoth(before, out.Findings)
+	out.OK = len(out.Findings) == 0
+	return out, nil
+}
+
+// inBoth are the findings of the second look that the first has, too, whatever it said of them.
+func inBoth(first, second []audit.Finding) []audit.Finding {
+	return slices.DeleteFunc(second, func(f audit.Finding) bool {
+		return !slices.ContainsFunc(first, func(x audit.Finding) bool {
+			return x.Kind == f.Kind && x.Item == f.Item
+		})
+	})
+}
+
+// look reads everything once.
+func (a *auditCall) look(ctx context.Context) (out clusterAudit, err error) {
+	reading, cancel := context.WithTimeout(ctx, clusterPatience)
+	defer cancel()
+	done := sayWhenSlow(func() string {
+		return fmt.Sprintf("%s, for %s at most", a.cfg.where(), clusterPatience)
+	})
+	v, err := a.view(reading)
+	done()
+	if err != nil {
+		return out, fmt.Errorf("%s (%s): %w", a.cfg.where(), a.cfg.settingsOfWhere(), err)
+	}
+	if a.agents {
+		a.askAll(ctx, &v)
+	}
+	out = clusterAudit{Revision: v.Cluster.Snapshot.Revision, Agents: len(v.Statuses),
+		Nodes: len(v.Cluster.Snapshot.Nodes), Asked: len(v.Answers), Findings: audit.Find(v)}
+	all := len(out.Findings)
+	out.Findings = slices.DeleteFunc(out.Findings, func(f audit.Finding) bool {
+		return slices.Contains(a.ignored, string(f.Kind))
+	})
+	out.Ignored, out.OK = all-len(out.Findings), len(out.Findings) == 0
+	return out, nil
 }
 
 // clusterPatience bounds the reading of a whole cluster.
@@ -217,6 +262,10 @@ func (a *auditCall) askOne(ctx context.Context, n calico.Node) (audit.Answer, er
 	for _, x := range s.BGP.Announcements {
 		out.Announced = append(out.Announced, x.Prefix)
 	}
+	for _, x := range s.BGP.Withheld {
+		out.Withheld = append(out.Withheld, x.Prefix)
+	}
+	out.Draining = s.Drain != nil && s.Drain.Phase != agent.NotDraining
 	for _, c := range s.FIB.Routes {
 		out.Drifted += c.Drifted
 		out.Refused += c.Failed
