@@ -24,7 +24,8 @@ type Run struct {
 	// Undecided are keys about which something was heard so shortly before the end that the
 	// decision may be missing. They are not compared.
 	Undecided int `json:"undecided"`
-	// Gaps are how often records were missing; the replay began anew with the next checkpoint.
+	// Gaps are how often records were missing, also for damage; the replay began anew with the next
+	// checkpoint.
 	Gaps        int          `json:"gaps"`
 	Problem     string       `json:"problem,omitempty"` // why nothing was compared
 	Differences []Difference `json:"differences"`
@@ -56,7 +57,7 @@ const (
 // each process, and before each gap.
 func Replay(dir string) (out Replayed, problems []error, err error) {
 	r := replayer{}
-	problems, err = Reader{Segment: r.segment, Record: r.record}.Read(dir)
+	problems, err = Reader{Segment: r.segment, Record: r.record, Missing: r.gap}.Read(dir)
 	r.finish()
 	return Replayed{Runs: r.runs}, problems, err
 }
@@ -69,6 +70,10 @@ type replayer struct {
 	stands  []fib.Decision // of the checkpoint
 	decided map[route.Key]fib.Decision
 	heard   map[route.Key]fib.Moment // since it was decided about
+	// around is when something was heard that may be about all keys, and since has those that were
+	// decided about since then.
+	around fib.Moment
+	since  map[route.Key]bool
 	last    Record
 	number  uint64 // of the segment
 }
@@ -92,6 +97,14 @@ func (r *replayer) segment(s Segment) error {
 func (r *replayer) begin() {
 	r.replay, r.isWhole, r.stands = fib.NewReplay(), false, nil
 	r.decided, r.heard = map[route.Key]fib.Decision{}, map[route.Key]fib.Moment{}
+	r.around, r.since = 0, map[route.Key]bool{}
+}
+
+// aboutAll: something was heard that may be about all keys.
+func (r *replayer) aboutAll(x Record) {
+	if r.around = x.Moment; len(r.since) > 0 {
+		r.since = map[route.Key]bool{}
+	}
 }
 
 // finish compares what was replayed.
@@ -124,6 +137,10 @@ func (r *replayer) compare() {
 			continue
 		}
 		if was.Digest != is.Digest || was.Programs != is.Programs || was.Waiting != is.Waiting {
+			if !r.since[k] && end-r.around < undecidedFor {
+				run.Undecided++
+				continue
+			}
 			if len(run.Differences) < maxDifferences {
 				run.Differences = append(run.Differences, Difference{At: r.last.At,
 					Key: k.String(), Recorded: decisionText(&Decision{Decision: was}),
@@ -162,17 +179,20 @@ func (r *replayer) record(x Record) error {
 		r.heard[w.Key] = x.Moment
 	case *Decision:
 		r.run().Decided++
-		r.decided[w.Key] = w.Decision
+		r.decided[w.Key], r.since[w.Key] = w.Decision, true
 		delete(r.heard, w.Key)
 		delete(r.heard, w.Key.Counterpart())
 	case *route.Facts:
 		r.run().Inputs++
+		r.aboutAll(x)
 		r.replay.Facts(x.Moment, *w)
 	case *Resolved:
 		r.run().Inputs++
+		r.aboutAll(x)
 		r.replay.Resolved(x.Moment, w.NextHop, w.Resolution)
 	case *fib.Surroundings:
 		r.run().Inputs++
+		r.aboutAll(x)
 		r.replay.Surroundings(x.Moment, *w)
 	}
 	return nil
@@ -183,6 +203,7 @@ func (r *replayer) complete(x Record) {
 		return
 	}
 	r.isWhole = true
+	r.aboutAll(x) // it was taken while decisions were due
 	if r.run().From.IsZero() {
 		r.run().From = x.At
 	}
