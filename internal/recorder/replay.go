@@ -74,8 +74,8 @@ type replayer struct {
 	// decided about since then.
 	around fib.Moment
 	since  map[route.Key]bool
-	last    Record
-	number  uint64 // of the segment
+	last   Record
+	number uint64 // of the segment
 }
 
 func (r *replayer) run() *Run { return &r.runs[len(r.runs)-1] }
