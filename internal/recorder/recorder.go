@@ -316,10 +316,18 @@ func (r *Recorder) keysStanding() int {
 func (w *writer) preamble(write func(block []byte) error) (err error) {
 	now := w.At(time.Now())
 	put := func(block []byte, records int) {
-		if records > 0 && err == nil {
-			block[durable.BlockHeader] = blockState
-			err = write(w.dated(block))
+		if records == 0 || err != nil {
+			return
 		}
+		if isTooLong(block) { // readers know that the checkpoint is not whole
+			q := queue{}
+			q.start()
+			q.kind(kindDropped, now)
+			q.uint(uint64(records))
+			block = q.b
+		}
+		block[durable.BlockHeader] = blockState
+		err = write(w.dated(block))
 	}
 	var q queue
 	q.start()
