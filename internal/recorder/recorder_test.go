@@ -436,6 +436,22 @@ func TestRecordTooLong(t *testing.T) {
 	}
 }
 
+// What cannot be encoded is missing, and ends nothing.
+func TestRecordIsNoJSON(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	stop := start(t, r)
+	r.addJSON(1, kindFacts, func() {}, func(string) {})
+	candidate(r, 1)
+	until(t, written(r, 1))
+	stop()
+	all, _ := readAll(t, dir)
+	if got := keys(all); !slices.Equal(got, []string{"dropped 1", host(1).String()}) ||
+		r.Stats().Dropped != 1 {
+		t.Errorf("read %v, %+v", got, r.Stats())
+	}
+}
+
 // A full disk that takes the head of a segment, but not what comes next, leaves no stubs.
 func TestNoStubs(t *testing.T) {
 	full := errors.New("the disk is full")
