@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -387,7 +386,7 @@ func (w *writer) datastore(write func(block []byte, records int), before *calico
 			q.kind(kindDatastore, s.at)
 			q.text(string(text))
 		} else {
-			w.noJSON(c, err)
+			w.noJSON(err)
 			q.kind(kindDropped, s.at)
 			q.uint(1)
 		}
@@ -578,7 +577,7 @@ func (r *Recorder) Datastore(at time.Time, s *calico.Snapshot) {
 func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any, keep func(text string)) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		r.noJSON(v, err)
+		r.noJSON(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -592,8 +591,8 @@ func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any, keep func(text
 }
 
 // noJSON counts a record that cannot be written, for whatever reason: the agent goes on.
-func (r *Recorder) noJSON(v any, err error) {
-	r.cfg.Log.Error("a record is left out", "type", fmt.Sprintf("%T", v), "err", err)
+func (r *Recorder) noJSON(err error) {
+	r.cfg.Log.Error("a record is left out", "err", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Dropped++
