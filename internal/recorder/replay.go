@@ -22,7 +22,8 @@ type Run struct {
 	Decided int       `json:"decisions"` // that were recorded
 	Keys    int       `json:"keys"`      // that forward somewhere at the end
 	// Undecided are keys about which something was heard so shortly before the end that the
-	// decision may be missing. They are not compared.
+	// decision may be missing, and those that differ so shortly after something was heard that keys
+	// may follow which it does not name. They are no differences.
 	Undecided int `json:"undecided"`
 	// Gaps are how often records were missing, also for damage; the replay began anew with the next
 	// checkpoint.
@@ -70,10 +71,8 @@ type replayer struct {
 	stands  []fib.Decision // of the checkpoint
 	decided map[route.Key]fib.Decision
 	heard   map[route.Key]fib.Moment // since it was decided about
-	// around is when something was heard that may be about all keys, and since has those that were
-	// decided about since then.
+	// around is when something was heard that keys may follow which it does not name.
 	around fib.Moment
-	since  map[route.Key]bool
 	last   Record
 	number uint64 // of the segment
 }
@@ -97,14 +96,7 @@ func (r *replayer) segment(s Segment) error {
 func (r *replayer) begin() {
 	r.replay, r.isWhole, r.stands = fib.NewReplay(), false, nil
 	r.decided, r.heard = map[route.Key]fib.Decision{}, map[route.Key]fib.Moment{}
-	r.around, r.since = 0, map[route.Key]bool{}
-}
-
-// aboutAll: something was heard that may be about all keys.
-func (r *replayer) aboutAll(x Record) {
-	if r.around = x.Moment; len(r.since) > 0 {
-		r.since = map[route.Key]bool{}
-	}
+	r.around = 0
 }
 
 // finish compares what was replayed.
@@ -125,29 +117,31 @@ func (r *replayer) compare() {
 	run, end := r.run(), r.last.Moment
 	keys := r.replay.Keys()
 	run.To, run.Keys, run.Undecided = r.last.At, len(keys), 0
+	sorted := keys
 	for k := range r.decided {
-		if _, there := slices.BinarySearchFunc(keys, k, route.CompareKeys); !there {
+		if _, there := slices.BinarySearchFunc(sorted, k, route.CompareKeys); !there {
 			keys = append(keys, k) // behind those that are sorted
 		}
 	}
 	for _, k := range keys {
 		was, is := r.decided[k], r.replay.Desired(end, k)
-		if at, heard := r.heard[k]; heard && end-at < undecidedFor {
+		at, heard := r.heard[k]
+		switch {
+		case heard && end-at < undecidedFor:
 			run.Undecided++
-			continue
-		}
-		if was.Digest != is.Digest || was.Programs != is.Programs || was.Waiting != is.Waiting {
-			if !r.since[k] && end-r.around < undecidedFor {
-				run.Undecided++
-				continue
-			}
-			if len(run.Differences) < maxDifferences {
-				run.Differences = append(run.Differences, Difference{At: r.last.At,
-					Key: k.String(), Recorded: decisionText(&Decision{Decision: was}),
-					Replayed: decisionText(&Decision{Decision: is, Reason: is.Reason.String()})})
-			}
+		case isAlike(was, is):
+		case end-r.around < undecidedFor:
+			run.Undecided++
+		case len(run.Differences) < maxDifferences:
+			run.Differences = append(run.Differences, Difference{At: r.last.At,
+				Key: k.String(), Recorded: decisionText(&Decision{Decision: was}),
+				Replayed: decisionText(&Decision{Decision: is, Reason: is.Reason.String()})})
 		}
 	}
+}
+
+func isAlike(a, b fib.Decision) bool {
+	return a.Digest == b.Digest && a.Programs == b.Programs && a.Waiting == b.Waiting
 }
 
 func (r *replayer) record(x Record) error {
@@ -176,23 +170,25 @@ func (r *replayer) record(x Record) error {
 	case *fib.CandidateChange:
 		r.run().Inputs++
 		r.replay.Candidate(*w)
-		r.heard[w.Key] = x.Moment
+		if r.heard[w.Key] = x.Moment; !w.Key.Prefix.IsSingleIP() { // it may cover others
+			r.around = x.Moment
+		}
 	case *Decision:
 		r.run().Decided++
-		r.decided[w.Key], r.since[w.Key] = w.Decision, true
+		r.decided[w.Key] = w.Decision
 		delete(r.heard, w.Key)
 		delete(r.heard, w.Key.Counterpart())
 	case *route.Facts:
 		r.run().Inputs++
-		r.aboutAll(x)
+		r.around = x.Moment
 		r.replay.Facts(x.Moment, *w)
 	case *Resolved:
 		r.run().Inputs++
-		r.aboutAll(x)
+		r.around = x.Moment
 		r.replay.Resolved(x.Moment, w.NextHop, w.Resolution)
 	case *fib.Surroundings:
 		r.run().Inputs++
-		r.aboutAll(x)
+		r.around = x.Moment
 		r.replay.Surroundings(x.Moment, *w)
 	}
 	return nil
@@ -203,7 +199,7 @@ func (r *replayer) complete(x Record) {
 		return
 	}
 	r.isWhole = true
-	r.aboutAll(x) // it was taken while decisions were due
+	r.around = x.Moment // it was taken while decisions were due
 	if r.run().From.IsZero() {
 		r.run().From = x.At
 	}

@@ -182,6 +182,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 	at := r.At(time.Now())
 	r.Facts(at, route.Facts{Identity: "1"})
 	until(t, written(r, 2))
+	at += 2 * undecidedFor
 	r.Candidate(fib.CandidateChange{Key: host(1), Origin: route.Own, Kind: route.Drop, At: at})
 	r.Decided(fib.Decision{Key: host(1), Origin: route.Own, Programs: true,
 		Kind: route.Unreachable, At: at})
