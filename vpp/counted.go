@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/ip"
@@ -26,9 +28,7 @@ const lookupBatch = 256
 // Forwarded returns how many packets VPP has received on all interfaces since its start, including
 // those of the host, from its statistics segment. A frozen VPP blocks it for Config.ReplyTimeout.
 func (v *VPP) Forwarded() (packets uint64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), v.cfg.ReplyTimeout)
-	defer cancel()
-	s, err := v.readSegment(ctx, receivedByLink)
+	s, err := v.readSegment(context.Background(), receivedByLink)
 	if err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)
 	}
@@ -148,8 +148,9 @@ func (v *VPP) CountTunnels(ctx context.Context) (map[netip.Addr]route.TunnelCoun
 }
 
 // CountNextHops returns what VPP has sent to each next hop on an interface, for whatever prefix,
-// since it knows the next hop: ErrNoHopCounts where it does not count that. It counts the header of
-// the link, or of the tunnel, twice in the bytes (src/vnet/ip/ip4_forward.c, ip4_rewrite_inline).
+// since it knows the next hop: ErrNoHopCounts where it does not count that. Which next hops there
+// are is up to a minute old. It counts the header of the link, or of the tunnel, twice in the bytes
+// (src/vnet/ip/ip4_forward.c, ip4_rewrite_inline).
 func (v *VPP) CountNextHops(ctx context.Context) ([]route.HopCounts, error) {
 	l, err := v.current()
 	if err != nil {
@@ -162,16 +163,24 @@ func (v *VPP) CountNextHops(ctx context.Context) ([]route.HopCounts, error) {
 	return out, err
 }
 
-// countNextHops asks VPP's command line: no other message says which adjacency is whose.
-func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts, error) {
-	on, err := l.conn.command(ctx, "show adj summary")
-	switch {
-	case err != nil:
-		return nil, err
-	case strings.Contains(on, "counters: disabled"):
-		return nil, ErrNoHopCounts
-	case !strings.Contains(on, "counters: enabled"):
-		return nil, fmt.Errorf("VPP's `show adj summary` says %q", on)
+// adjacenciesFor is how long those that were read are used. VPP's workers stand still while it
+// shows them, and Prometheus comes again and again.
+const adjacenciesFor = time.Minute
+
+// shownAdjacencies are those that VPP has shown last.
+type shownAdjacencies struct {
+	mu   sync.Mutex
+	read time.Time
+	all  []adjacency
+}
+
+// adjacencies returns which adjacency is whose, as it was up to a minute ago.
+func (l *session) adjacencies(ctx context.Context) ([]adjacency, error) {
+	s := &l.shown
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.read.IsZero() && time.Since(s.read) < adjacenciesFor {
+		return s.all, nil
 	}
 	links, err := readDetails(ctx, l.conn)
 	if err != nil {
@@ -181,13 +190,39 @@ func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts,
 	if err != nil {
 		return nil, err
 	}
+	s.read, s.all = time.Now(), neighbours(shown, l.pathOn(links))
+	return s.all, nil
+}
+
+func (s *shownAdjacencies) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read, s.all = time.Time{}, nil
+}
+
+// countNextHops asks VPP's command line: no other message says which adjacency is whose.
+func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts, error) {
+	on, err := l.conn.command(ctx, "show adj summary")
+	switch {
+	case err != nil:
+		return nil, err
+	case strings.Contains(on, "counters: disabled"):
+		l.shown.forget() // whoever turns them on wants to see them at once
+		return nil, ErrNoHopCounts
+	case !strings.Contains(on, "counters: enabled"):
+		return nil, fmt.Errorf("VPP's `show adj summary` says %q", on)
+	}
+	all, err := l.adjacencies(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s, err := v.readSegment(ctx, byAdjacency)
 	if err != nil {
 		return nil, err
 	}
 	counts := map[route.Path]route.Counts{} // of all kinds of packets
 	var order []route.Path
-	for _, n := range neighbours(shown, l.pathOn(links)) {
+	for _, n := range all {
 		sum, known := counts[n.path]
 		if !known {
 			order = append(order, n.path)

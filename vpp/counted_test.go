@@ -52,6 +52,32 @@ func TestCountManyRoutes(t *testing.T) {
 	}
 }
 
+// VPP shows its adjacencies once a minute, however often they are counted.
+func TestCountNextHopsAgain(t *testing.T) {
+	s := newServer(t)
+	check(t, s.ServeStats())
+	s.CountByHop(true)
+	a := runAgent(t, vpp.Config{Socket: s.Socket(), StatsSocket: s.StatsSocket()})
+	a.await(t, "VPP", present)
+	k := route.Key{Prefix: netip.MustParsePrefix("198.19.7.0/24")}
+	check(t, a.Apply(t.Context(), []route.Op{{Route: route.Route{Key: k, Kind: route.Via,
+		Paths: []route.Path{{NextHop: netip.MustParseAddr("10.0.1.2"), Interface: "loop0",
+			Weight: 1}}}}}, func(_ int, err error) { check(t, err) }))
+	commands := s.Requests("cli_inband")
+	for n := range 3 {
+		s.Forward(k, 1)
+		got, err := a.CountNextHops(t.Context())
+		check(t, err)
+		if len(got) != 1 || got[0].Packets != uint64(n+1) {
+			t.Errorf("after %d packets: %v", n+1, got)
+		}
+	}
+	// one of them for the adjacencies, the others for whether they are counted
+	if n := s.Requests("cli_inband") - commands; n != 4 {
+		t.Errorf("%d commands", n)
+	}
+}
+
 // What cannot be counted costs an error, and neither time nor a line on the standard output.
 func TestCountWithoutStatisticsSegment(t *testing.T) {
 	s := newServer(t)

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -66,8 +69,11 @@ func (s segment) indexes(name string) (n uint32) {
 	return n
 }
 
-// readSegment reads counters in one reading. It maps the segment anew, as VPP may have restarted.
+// readSegment reads counters in one reading. It maps the segment anew, as VPP may have restarted. A
+// frozen VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
 func (v *VPP) readSegment(ctx context.Context, names ...string) (segment, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.cfg.ReplyTimeout)
+	defer cancel()
 	mapped, err := mapSegment(ctx, v.cfg.StatsSocket)
 	if err != nil {
 		return nil, err
@@ -144,8 +150,19 @@ func descriptor(rights []byte) (int, error) {
 	return fds[0], nil
 }
 
-// readCounters copies counters out of the segment.
-func readCounters(mapped []byte, names []string) (segment, error) {
+// readCounters copies counters out of the segment. Where its file is cut short, a page that is gone
+// is an error.
+func readCounters(mapped []byte, names []string) (s segment, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // a fault
+			s, err = nil, errors.New("the statistics segment became shorter while it was read")
+		default:
+			panic(p)
+		}
+	}()
 	if len(mapped) < segmentHeader {
 		return nil, errors.New("the statistics segment is too short")
 	}
@@ -198,8 +215,11 @@ type memory struct {
 }
 
 // epoch is another one after each change; ok is false during one.
-func (m memory) epoch() (epoch uint64, ok bool) {
-	return binary.NativeEndian.Uint64(m.mapped[16:]), binary.NativeEndian.Uint64(m.mapped[24:]) == 0
+func (m memory) epoch() (epoch uint64, ok bool) { return m.load(16), m.load(24) == 0 }
+
+// load reads what VPP writes to tell readers.
+func (m memory) load(at int) uint64 {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&m.mapped[at])))
 }
 
 // vector returns the elements of one of VPP's vectors, whose length stands before them. ok is false

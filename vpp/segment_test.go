@@ -1,13 +1,18 @@
 package vpp
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -100,6 +105,53 @@ func TestReadCountersOfGarbage(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no garbage was found out")
+	}
+}
+
+// A VPP that dies, or somebody else, may cut the file short that is mapped.
+func TestReadCountersOfFileCutShort(t *testing.T) {
+	whole := append(aSegment(t), make([]byte, 2*os.Getpagesize())...)
+	f, err := os.Create(filepath.Join(t.TempDir(), "segment"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(whole); err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := unix.Mmap(int(f.Fd()), 0, len(whole), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	if _, err := readCounters(mapped, allCounters); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = readCounters(mapped, allCounters)
+	if err == nil || !strings.Contains(err.Error(), "became shorter") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A VPP that hands nothing out is given up, also where the caller has no deadline.
+func TestReadSegmentHasADeadline(t *testing.T) {
+	s, err := vpptest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	silent, err := net.Listen("unixpacket", s.StatsSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	v := New(Config{StatsSocket: s.StatsSocket(), ReplyTimeout: time.Millisecond})
+	_, err = v.readSegment(context.Background(), byRoute)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -131,6 +131,7 @@ type session struct {
 	survivors survivors
 	made      made
 	vteps     vteps
+	shown     shownAdjacencies
 }
 
 // New returns a VPP that is not connected yet.

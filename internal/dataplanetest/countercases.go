@@ -100,6 +100,10 @@ var counterCases = []testCase{
 			}
 			b.awaitLink(t, link.Name)
 			b.awaitLink(t, ipip.Name)
+			_, err := b.counting().CountNextHops(b.context(t)) // forgets the neighbours
+			if !errors.Is(err, b.NoHopCounts) {
+				t.Fatalf("while it is off: %v", err)
+			}
 			b.CountByHop(t, true)
 			defer b.CountByHop(t, false)
 			by := route.Path{NextHop: one.NextHop(), Interface: link.Name, Weight: 1}

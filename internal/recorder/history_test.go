@@ -109,3 +109,52 @@ func TestTrace(t *testing.T) {
 		t.Errorf("later than now there was %v", all)
 	}
 }
+
+// A change begins with its own decision: not with one that was refused and given up, nor with one
+// that came after it was sent, nor before a gap.
+func TestTraceOfWhatWasGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	stop := start(t, r)
+	hour := fib.Moment(time.Hour)
+	decide := func(at fib.Moment, programs bool) {
+		r.Decided(fib.Decision{Key: host(1), Programs: programs, Kind: route.Drop,
+			Received: at - ms, At: at})
+	}
+	send := func(number uint64, at fib.Moment) {
+		r.Sent(fib.Batch{Number: number, At: at, Ops: slices.Values([]fib.BatchOp{
+			{Key: host(1), Digest: 1, Queued: at}})})
+	}
+	decide(10*ms, true)
+	send(1, 11*ms)
+	r.Answered(fib.BatchResult{Number: 1, At: 12 * ms,
+		Failed: []fib.FailedOp{{Error: "no room"}}})
+	decide(20*ms, false) // nothing is to be done
+	decide(hour, true)
+	send(2, hour+ms)
+	decide(hour+2*ms, true)
+	r.Answered(fib.BatchResult{Number: 2, At: hour + 4*ms})
+	send(3, hour+5*ms)
+	r.Answered(fib.BatchResult{Number: 3, At: hour + 6*ms})
+	decide(hour+7*ms, true)
+	r.mu.Lock()
+	r.queue.dropped = 1
+	r.mu.Unlock()
+	send(4, 2*hour)
+	r.Answered(fib.BatchResult{Number: 4, At: 2*hour + ms})
+	stop()
+	all, _, err := Trace(dir, 9, time.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range all {
+		got = append(got, fmt.Sprintf("%.3f + %.3f + %.3f, %d %q", c.Decide, c.Wait, c.Answer,
+			c.Tries, c.Refuse))
+	}
+	want := []string{`0.001 + 0.001 + 0.003, 1 ""`, `0.001 + 0.003 + 0.001, 1 ""`,
+		`0.000 + 0.000 + 0.001, 1 ""`}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}

@@ -18,6 +18,9 @@ type Reader struct {
 	// Segment begins, of a process that began at Process; nil: nobody asks.
 	Segment func(Segment) error
 	Record  func(Record) error
+	// Missing: what came next is damaged, or the segment that had it is gone. It is called before
+	// the next segment begins. nil: nobody asks.
+	Missing func()
 }
 
 // Segment is what the head of a segment says.
@@ -34,10 +37,13 @@ func (r Reader) Read(dir string) (problems []error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var before Segment
 	for _, s := range all {
-		damage, err := r.readSegment(s, s.path(dir))
+		damage, err := r.readSegment(s, s.path(dir), &before)
 		if damage != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", s.path(dir), damage))
+			before.Number = s.number // also if nobody knows whose it is: it is not missing besides
+			r.missing()
 		}
 		if err != nil {
 			return problems, err
@@ -46,10 +52,16 @@ func (r Reader) Read(dir string) (problems []error, err error) {
 	return problems, nil
 }
 
+func (r Reader) missing() {
+	if r.Missing != nil {
+		r.Missing()
+	}
+}
+
 // stop is an error of Reader's functions.
 type stop struct{ error }
 
-func (r Reader) readSegment(s segment, path string) (damage, err error) {
+func (r Reader) readSegment(s segment, path string, before *Segment) (damage, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // deleted meanwhile
@@ -58,14 +70,14 @@ func (r Reader) readSegment(s segment, path string) (damage, err error) {
 		return err, nil
 	}
 	defer f.Close()
-	damage = r.readBlocks(s, durable.NewBlockReader(bufio.NewReaderSize(f, 1<<18), 0))
+	damage = r.readBlocks(s, durable.NewBlockReader(bufio.NewReaderSize(f, 1<<18), 0), before)
 	if end := (stop{}); errors.As(damage, &end) {
 		return nil, end.error
 	}
 	return damage, nil
 }
 
-func (r Reader) readBlocks(s segment, blocks *durable.BlockReader) error {
+func (r Reader) readBlocks(s segment, blocks *durable.BlockReader, before *Segment) error {
 	for first := true; ; first = false {
 		kind, body, err := blocks.Next()
 		switch {
@@ -78,8 +90,12 @@ func (r Reader) readBlocks(s segment, blocks *durable.BlockReader) error {
 			if err != nil {
 				return err
 			}
+			if before.Process.Equal(h.Process) && before.Number+1 != s.number {
+				r.missing()
+			}
+			*before = Segment{s.number, h.Node, h.Agent, h.Process, h.Began}
 			if r.Segment != nil {
-				err = r.Segment(Segment{s.number, h.Node, h.Agent, h.Process, h.Began})
+				err = r.Segment(*before)
 			}
 			if err != nil {
 				return stop{err}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -316,10 +315,18 @@ func (r *Recorder) keysStanding() int {
 func (w *writer) preamble(write func(block []byte) error) (err error) {
 	now := w.At(time.Now())
 	put := func(block []byte, records int) {
-		if records > 0 && err == nil {
-			block[durable.BlockHeader] = blockState
-			err = write(w.dated(block))
+		if records == 0 || err != nil {
+			return
 		}
+		if isTooLong(block) { // readers know that the checkpoint is not whole
+			q := queue{}
+			q.start()
+			q.kind(kindDropped, now)
+			q.uint(uint64(records))
+			block = q.b
+		}
+		block[durable.BlockHeader] = blockState
+		err = write(w.dated(block))
 	}
 	var q queue
 	q.start()
@@ -375,8 +382,14 @@ func (w *writer) datastore(write func(block []byte, records int), before *calico
 		if q.records == 0 {
 			q.start()
 		}
-		q.kind(kindDatastore, s.at)
-		q.text(jsonOf(c))
+		if text, err := json.Marshal(c); err == nil {
+			q.kind(kindDatastore, s.at)
+			q.text(string(text))
+		} else {
+			w.noJSON(err)
+			q.kind(kindDropped, s.at)
+			q.uint(1)
+		}
 		if q.records++; len(q.b) >= enough {
 			write(q.b, q.records)
 			q.records = 0
@@ -562,20 +575,25 @@ func (r *Recorder) Datastore(at time.Time, s *calico.Snapshot) {
 
 // addJSON adds what changes rarely, and keeps it for the next segment.
 func (r *Recorder) addJSON(at fib.Moment, kind recordKind, v any, keep func(text string)) {
-	text := jsonOf(v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		r.noJSON(err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	keep(text)
-	if e := r.begin(kind, at); e != nil {
-		e.text(text)
+	keep(string(text)) // what is not known is left out
+	if err != nil {
+		r.queue.dropped++
+	} else if e := r.begin(kind, at); e != nil {
+		e.text(string(text))
 		r.end()
 	}
 }
 
-func jsonOf(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("recorder: %T is no JSON: %v", v, err))
-	}
-	return string(text)
+// noJSON counts a record that cannot be written, for whatever reason: the agent goes on.
+func (r *Recorder) noJSON(err error) {
+	r.cfg.Log.Error("a record is left out", "err", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Dropped++
 }

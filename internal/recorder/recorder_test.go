@@ -404,6 +404,68 @@ func TestGapIsRecorded(t *testing.T) {
 	}
 }
 
+// A record that no reader would take costs itself alone, also where segments begin with it.
+func TestRecordTooLong(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 256<<20)
+	long := route.Facts{Identity: strings.Repeat("x", durable.MaxBlock)}
+	stop := start(t, r)
+	candidate(r, 1)
+	until(t, written(r, 1))
+	r.Facts(r.At(time.Now()), long)
+	until(t, func() bool { return r.Stats().Dropped > 0 })
+	candidate(r, 2)
+	until(t, written(r, 3))
+	stop()
+	all, problems := readAll(t, dir)
+	want := []string{host(1).String(), "dropped 1", host(2).String()}
+	if got := keys(all); len(problems) > 0 || !slices.Equal(got, want) {
+		t.Errorf("read %v, %v", got, problems)
+	}
+
+	w := writer{Recorder: newRecorder(t, t.TempDir(), 256<<20), inputs: r.inputs}
+	w.ring = newRing(w.cfg, w.began, create)
+	w.ring.preamble = w.preamble
+	defer w.ring.close()
+	candidate(w.Recorder, 3)
+	w.block(w.take(nil).block, 1)
+	all, problems = readAll(t, w.cfg.Dir)
+	want = []string{"dropped 1", host(3).String()}
+	if got := keys(all); len(problems) > 0 || !slices.Equal(got, want) {
+		t.Errorf("read %v, %v", got, problems)
+	}
+}
+
+// What cannot be encoded is missing, and ends nothing.
+func TestRecordIsNoJSON(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	stop := start(t, r)
+	r.addJSON(1, kindFacts, func() {}, func(string) {})
+	candidate(r, 1)
+	until(t, written(r, 1))
+	stop()
+	all, _ := readAll(t, dir)
+	if got := keys(all); !slices.Equal(got, []string{"dropped 1", host(1).String()}) ||
+		r.Stats().Dropped != 1 {
+		t.Errorf("read %v, %+v", got, r.Stats())
+	}
+}
+
+// A full disk that takes the head of a segment, but not what comes next, leaves no stubs.
+func TestNoStubs(t *testing.T) {
+	full := errors.New("the disk is full")
+	w := newRing(newRecorder(t, t.TempDir(), 1<<20).cfg, time.Now(), create)
+	w.preamble = func(func([]byte) error) error { return full }
+	defer w.close()
+	if err := w.write(nil, time.Now()); !errors.Is(err, full) {
+		t.Error(err)
+	}
+	if all, err := listSegments(w.dir); err != nil || len(all) > 0 {
+		t.Errorf("it left %v, %v", all, err)
+	}
+}
+
 // When the clock steps back, no duration becomes negative and the order stays.
 func TestClockStepsBack(t *testing.T) {
 	r := newRecorder(t, "", 0)

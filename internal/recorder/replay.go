@@ -22,9 +22,11 @@ type Run struct {
 	Decided int       `json:"decisions"` // that were recorded
 	Keys    int       `json:"keys"`      // that forward somewhere at the end
 	// Undecided are keys about which something was heard so shortly before the end that the
-	// decision may be missing. They are not compared.
+	// decision may be missing, and those that differ so shortly after something was heard that keys
+	// may follow which it does not name. They are no differences.
 	Undecided int `json:"undecided"`
-	// Gaps are how often records were missing; the replay began anew with the next checkpoint.
+	// Gaps are how often records were missing, also for damage; the replay began anew with the next
+	// checkpoint.
 	Gaps        int          `json:"gaps"`
 	Problem     string       `json:"problem,omitempty"` // why nothing was compared
 	Differences []Difference `json:"differences"`
@@ -56,7 +58,7 @@ const (
 // each process, and before each gap.
 func Replay(dir string) (out Replayed, problems []error, err error) {
 	r := replayer{}
-	problems, err = Reader{Segment: r.segment, Record: r.record}.Read(dir)
+	problems, err = Reader{Segment: r.segment, Record: r.record, Missing: r.gap}.Read(dir)
 	r.finish()
 	return Replayed{Runs: r.runs}, problems, err
 }
@@ -69,8 +71,10 @@ type replayer struct {
 	stands  []fib.Decision // of the checkpoint
 	decided map[route.Key]fib.Decision
 	heard   map[route.Key]fib.Moment // since it was decided about
-	last    Record
-	number  uint64 // of the segment
+	// around is when something was heard that keys may follow which it does not name.
+	around fib.Moment
+	last   Record
+	number uint64 // of the segment
 }
 
 func (r *replayer) run() *Run { return &r.runs[len(r.runs)-1] }
@@ -92,6 +96,7 @@ func (r *replayer) segment(s Segment) error {
 func (r *replayer) begin() {
 	r.replay, r.isWhole, r.stands = fib.NewReplay(), false, nil
 	r.decided, r.heard = map[route.Key]fib.Decision{}, map[route.Key]fib.Moment{}
+	r.around = 0
 }
 
 // finish compares what was replayed.
@@ -112,25 +117,31 @@ func (r *replayer) compare() {
 	run, end := r.run(), r.last.Moment
 	keys := r.replay.Keys()
 	run.To, run.Keys, run.Undecided = r.last.At, len(keys), 0
+	sorted := keys
 	for k := range r.decided {
-		if _, there := slices.BinarySearchFunc(keys, k, route.CompareKeys); !there {
+		if _, there := slices.BinarySearchFunc(sorted, k, route.CompareKeys); !there {
 			keys = append(keys, k) // behind those that are sorted
 		}
 	}
 	for _, k := range keys {
 		was, is := r.decided[k], r.replay.Desired(end, k)
-		if at, heard := r.heard[k]; heard && end-at < undecidedFor {
+		at, heard := r.heard[k]
+		switch {
+		case heard && end-at < undecidedFor:
 			run.Undecided++
-			continue
-		}
-		if was.Digest != is.Digest || was.Programs != is.Programs || was.Waiting != is.Waiting {
-			if len(run.Differences) < maxDifferences {
-				run.Differences = append(run.Differences, Difference{At: r.last.At,
-					Key: k.String(), Recorded: decisionText(&Decision{Decision: was}),
-					Replayed: decisionText(&Decision{Decision: is, Reason: is.Reason.String()})})
-			}
+		case isAlike(was, is):
+		case end-r.around < undecidedFor:
+			run.Undecided++
+		case len(run.Differences) < maxDifferences:
+			run.Differences = append(run.Differences, Difference{At: r.last.At,
+				Key: k.String(), Recorded: decisionText(&Decision{Decision: was}),
+				Replayed: decisionText(&Decision{Decision: is, Reason: is.Reason.String()})})
 		}
 	}
+}
+
+func isAlike(a, b fib.Decision) bool {
+	return a.Digest == b.Digest && a.Programs == b.Programs && a.Waiting == b.Waiting
 }
 
 func (r *replayer) record(x Record) error {
@@ -159,7 +170,9 @@ func (r *replayer) record(x Record) error {
 	case *fib.CandidateChange:
 		r.run().Inputs++
 		r.replay.Candidate(*w)
-		r.heard[w.Key] = x.Moment
+		if r.heard[w.Key] = x.Moment; !w.Key.Prefix.IsSingleIP() { // it may cover others
+			r.around = x.Moment
+		}
 	case *Decision:
 		r.run().Decided++
 		r.decided[w.Key] = w.Decision
@@ -167,12 +180,15 @@ func (r *replayer) record(x Record) error {
 		delete(r.heard, w.Key.Counterpart())
 	case *route.Facts:
 		r.run().Inputs++
+		r.around = x.Moment
 		r.replay.Facts(x.Moment, *w)
 	case *Resolved:
 		r.run().Inputs++
+		r.around = x.Moment
 		r.replay.Resolved(x.Moment, w.NextHop, w.Resolution)
 	case *fib.Surroundings:
 		r.run().Inputs++
+		r.around = x.Moment
 		r.replay.Surroundings(x.Moment, *w)
 	}
 	return nil
@@ -183,6 +199,7 @@ func (r *replayer) complete(x Record) {
 		return
 	}
 	r.isWhole = true
+	r.around = x.Moment // it was taken while decisions were due
 	if r.run().From.IsZero() {
 		r.run().From = x.At
 	}

@@ -1,9 +1,11 @@
 package recorder
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +182,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 	at := r.At(time.Now())
 	r.Facts(at, route.Facts{Identity: "1"})
 	until(t, written(r, 2))
+	at += 2 * undecidedFor
 	r.Candidate(fib.CandidateChange{Key: host(1), Origin: route.Own, Kind: route.Drop, At: at})
 	r.Decided(fib.Decision{Key: host(1), Origin: route.Own, Programs: true,
 		Kind: route.Unreachable, At: at})
@@ -213,6 +216,43 @@ func TestReplayOfAGap(t *testing.T) {
 	if err != nil || len(got.Runs) != 1 || got.Runs[0].Gaps != 1 ||
 		len(got.Runs[0].Differences) > 0 || got.Runs[0].Problem != "" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// What is damaged, and a segment that is gone, are gaps like any other.
+func TestReplayOfDamage(t *testing.T) {
+	dir := t.TempDir()
+	record(t, newRecorder(t, dir, 6<<20), 30_000, 3, 0)
+	all, err := listSegments(dir)
+	if err != nil || len(all) < 3 {
+		t.Fatal(all, err)
+	}
+	second := all[1].path(dir)
+	whole, err := os.ReadFile(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := bytes.Clone(whole)
+	bad[len(bad)/2] ^= 0x10
+	badHeader := bytes.Clone(whole)
+	badHeader[0] ^= 0x10
+	for name, tc := range map[string]struct {
+		change   func() error
+		problems int
+	}{
+		"damage":        {func() error { return os.WriteFile(second, bad, 0o600) }, 1},
+		"a bad header":  {func() error { return os.WriteFile(second, badHeader, 0o600) }, 1},
+		"a segment off": {func() error { return os.Remove(second) }, 0},
+	} {
+		if err := tc.change(); err != nil {
+			t.Fatal(err)
+		}
+		got, problems, err := Replay(dir)
+		if err != nil || len(problems) != tc.problems || len(got.Runs) != 1 ||
+			got.Runs[0].Gaps != 1 || got.Runs[0].Problem != "" || got.Runs[0].Keys < 500 ||
+			len(got.Runs[0].Differences) > 0 {
+			t.Errorf("%s: %+v, %v, %v", name, got, problems, err)
+		}
 	}
 }
 

@@ -105,9 +105,18 @@ func create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
+// errTooLong is about a block, not about the disk.
+var errTooLong = errors.New("a record is too long to be read again")
+
+func isTooLong(block []byte) bool { return len(block) > durable.BlockHeader+durable.MaxBlock }
+
 // write appends a block to the last segment, or begins one. After an error nothing is written for a
-// while, and then to a new segment: nobody knows what the disk has of the old one.
+// while, and then to a new segment: nobody knows what the disk has of the old one. A block that is
+// too long is left out alone.
 func (w *ring) write(block []byte, now time.Time) error {
+	if isTooLong(block) {
+		return errTooLong
+	}
 	if w.problem != nil && now.Before(w.retry) {
 		return w.problem
 	}
@@ -192,13 +201,13 @@ func (w *ring) begin(now time.Time) error {
 		return err
 	}
 	err = w.append(durable.EndBlock(append(durable.StartBlock(nil, blockHeader), text...)))
-	if err != nil { // an empty file tells nobody anything
+	if err == nil && w.preamble != nil {
+		err = w.preamble(w.append)
+	}
+	if err != nil { // what tells nobody anything would push out what does
 		return errors.Join(err, os.Remove(w.file.Name()))
 	}
-	if w.preamble == nil {
-		return nil
-	}
-	return w.preamble(w.append)
+	return nil
 }
 
 // makeRoom deletes the oldest segments until the ring can take so many bytes. The last one stays.

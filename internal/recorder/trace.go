@@ -33,7 +33,7 @@ type Change struct {
 // Trace returns the n slowest changes that the data plane has had since a time, the slowest first.
 func Trace(dir string, n int, since time.Time) (slowest []Change, problems []error, err error) {
 	t := tracer{n: n, since: since}
-	problems, err = Reader{Segment: t.segment, Record: t.record}.Read(dir)
+	problems, err = Reader{Segment: t.segment, Record: t.record, Missing: t.forget}.Read(dir)
 	t.trim()
 	return t.slowest, problems, err
 }
@@ -53,18 +53,27 @@ type open struct {
 	waiting                 bool
 	tries                   int
 	refused                 string
+	flying                  uint64 // the batch that the data plane has not answered yet; 0: none
+	next                    *open  // was decided meanwhile
 }
 
 func (t *tracer) segment(s Segment) error {
 	if !s.Process.Equal(t.process) {
 		t.process = s.Process
-		t.open, t.sent = map[route.Key]*open{}, map[uint64][]fib.BatchOp{}
+		t.forget()
 	}
 	return nil
 }
 
+// forget forgets what is under way: nobody knows what became of it.
+func (t *tracer) forget() {
+	t.open, t.sent = map[route.Key]*open{}, map[uint64][]fib.BatchOp{}
+}
+
 func (t *tracer) record(r Record) error {
 	switch w := r.What.(type) {
+	case Dropped:
+		t.forget()
 	case *Decision:
 		t.decision(r, w)
 	case *Batch:
@@ -74,11 +83,14 @@ func (t *tracer) record(r Record) error {
 				continue
 			}
 			o := t.open[op.Key]
-			if o == nil { // put again without a decision
+			switch {
+			case o == nil: // put again without a decision
 				o = &open{decided: op.Queued}
-				t.open[op.Key] = o
+			case o.next != nil: // what flew was never answered
+				o = o.next
 			}
-			o.sent, o.tries = r.Moment, o.tries+1
+			t.open[op.Key] = o
+			o.sent, o.tries, o.flying = r.Moment, o.tries+1, w.Number
 		}
 	case *fib.BatchResult:
 		t.result(r, w)
@@ -86,16 +98,24 @@ func (t *tracer) record(r Record) error {
 	return nil
 }
 
-// decision begins a change. It goes on with one that the data plane was asked for, or that waited
-// for a look-up.
+// decision begins a change, after the one that the data plane is asked for at the moment.
 func (t *tracer) decision(r Record, d *Decision) {
 	o := t.open[d.Key]
-	switch {
-	case o == nil || o.tries == 0 && !o.waiting:
-		t.open[d.Key] = &open{received: d.Received, decided: r.Moment, waiting: d.Waiting}
-	case o.tries == 0:
-		o.decided, o.waiting = r.Moment, d.Waiting
+	if o != nil && o.flying != 0 {
+		o.next = o.next.decide(r, d)
+	} else {
+		t.open[d.Key] = o.decide(r, d)
 	}
+}
+
+// decide returns the change that a decision begins: what waited for a look-up goes on, anything
+// else is no longer wanted.
+func (o *open) decide(r Record, d *Decision) *open {
+	if o == nil || o.tries > 0 || !o.waiting {
+		return &open{received: d.Received, decided: r.Moment, waiting: d.Waiting}
+	}
+	o.decided, o.waiting = r.Moment, d.Waiting
+	return o
 }
 
 func (t *tracer) result(r Record, b *fib.BatchResult) {
@@ -107,15 +127,20 @@ func (t *tracer) result(r Record, b *fib.BatchResult) {
 	}
 	for i, op := range ops {
 		o := t.open[op.Key]
-		if op.Object != nil || o == nil {
+		if op.Object != nil || o == nil || o.flying != b.Number {
 			continue
 		}
-		if text, isFailed := failed[i]; isFailed {
+		o.flying = 0
+		text, isFailed := failed[i]
+		switch {
+		case o.next != nil:
+			t.open[op.Key] = o.next
+		case isFailed:
 			o.refused = text
-			continue
+		default:
+			delete(t.open, op.Key)
 		}
-		delete(t.open, op.Key)
-		if !r.At.Before(t.since) {
+		if !isFailed && !r.At.Before(t.since) {
 			t.add(o.change(r, op))
 		}
 	}
