@@ -222,7 +222,7 @@ func TestReplayOfAGap(t *testing.T) {
 // What is damaged, and a segment that is gone, are gaps like any other.
 func TestReplayOfDamage(t *testing.T) {
 	dir := t.TempDir()
-	record(t, newRecorder(t, dir, 6<<20), 30_000, 3, 0)
+	record(t, newRecorder(t, dir, 6<<20), 60_000, 3, 0)
 	all, err := listSegments(dir)
 	if err != nil || len(all) < 3 {
 		t.Fatal(all, err)
