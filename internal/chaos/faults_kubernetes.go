@@ -368,20 +368,28 @@ func kubernetesGarbage(ctx context.Context, t *trial) error {
 		"blockaffinities" + crd, "ipamblocks" + crd}
 	objects := garbled("garbage", strings.Repeat("x", 3<<19))
 	most := 0
+	look := func() error {
+		if err := testcluster.Pause(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+		s, err := t.ours(1).Status(ctx)
+		most = max(most, len(s.Problems))
+		return err
+	}
 	for _, object := range objects {
 		for _, kind := range kinds {
 			t.kube.PutObject(kind, []byte(object))
 		}
 		inNamespace := strings.Replace(object, `{"name"`, `{"namespace":"default","name"`, 1)
 		t.kube.PutObject("pods", []byte(inNamespace))
-		if err := testcluster.Pause(ctx, 300*time.Millisecond); err != nil {
+		if err := look(); err != nil {
 			return err
 		}
-		s, err := t.ours(1).Status(ctx)
-		if err != nil {
+	}
+	for late := time.Now().Add(recovery); most < 3 && time.Now().Before(late); {
+		if err := look(); err != nil { // megabytes take their time on a busy machine
 			return err
 		}
-		most = max(most, len(s.Problems))
 	}
 	t.must(most >= 3, "status named %d problems at most", most)
 	t.note("%d kinds, %d objects of each, up to %d named as problems", len(kinds)+1, len(objects),
