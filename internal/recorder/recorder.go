@@ -86,6 +86,7 @@ type queue struct {
 type inputs struct {
 	facts, surroundings string
 	resolved            map[fib.NextHop]string
+	isShared            bool   // the writer has resolved, too: it is copied before it is changed
 	identity            string // of facts
 }
 
@@ -185,7 +186,7 @@ func (r *Recorder) take(spare []byte) (w waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w = waiting{snapshots: r.snapshots, complete: r.complete, inputs: r.inputs}
-	w.inputs.resolved = maps.Clone(r.inputs.resolved)
+	r.inputs.isShared = true
 	r.snapshots, r.complete = nil, 0
 	if w.records = r.queue.records; w.records > 0 {
 		w.block = r.queue.b
@@ -545,10 +546,12 @@ func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
 // Resolved implements fib.Recorder.
 func (r *Recorder) Resolved(at fib.Moment, n fib.NextHop, is route.Resolution) {
 	r.addJSON(at, kindResolved, Resolved{n, is}, func(text string) {
-		if r.inputs.resolved == nil {
-			r.inputs.resolved = map[fib.NextHop]string{}
+		if in := &r.inputs; in.resolved == nil {
+			in.resolved = map[fib.NextHop]string{}
+		} else if in.isShared {
+			in.resolved = maps.Clone(in.resolved)
 		}
-		r.inputs.resolved[n] = text
+		r.inputs.isShared, r.inputs.resolved[n] = false, text
 	})
 }
 
