@@ -45,7 +45,29 @@ const likeLinux = tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_HOP_LIMIT 
 	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_ECN |
 	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_DECAP_COPY_ECN
 
+// ipips are the IPIP interfaces that endpoints were put on, by name: a node that joins costs no
+// look-up. They belong to those who write. The zero value is ready to use.
+type ipips map[string]linkID
+
+// ipipIndex looks an interface up once, and again when one with its index was deleted.
+func (l *session) ipipIndex(ctx context.Context, name string) (uint32, error) {
+	if id, ok := l.ipips[name]; ok && l.gone.count(id.index) == id.generation {
+		return id.index, nil
+	}
+	deleted := l.gone.counts() // so far: one that is deleted meanwhile is looked up again
+	index, _, err := l.findLink(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if l.ipips == nil {
+		l.ipips = ipips{}
+	}
+	l.ipips[name] = linkID{index, deleted[index]}
+	return index, nil
+}
+
 func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) {
+	clear(l.ipips)
 	r, err := ask[ipip.IpipAddTunnelReply](ctx, l.conn, &ipip.IpipAddTunnel{
 		Tunnel: ipip.IpipTunnel{Instance: ipipInstance, Src: encodeAddress(want.Source),
 			Dst: encodeAddress(netip.IPv4Unspecified()), Flags: likeLinux,
@@ -71,6 +93,7 @@ func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) 
 // removeIPIP deletes the endpoints first: they would outlive the interface, and be those of the
 // next one with its index.
 func removeIPIP(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
+	clear(l.ipips)
 	if err := l.deleteEndpoints(ctx, d.SwIfIndex); err != nil {
 		return err
 	}
@@ -177,7 +200,7 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 	for _, op := range ops {
 		on, known := links[op.end.Interface]
 		if !known {
-			on.index, _, on.err = l.findLink(ctx, op.end.Interface)
+			on.index, on.err = l.ipipIndex(ctx, op.end.Interface)
 			links[op.end.Interface] = on
 		}
 		switch {
@@ -192,7 +215,14 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 	}
 	for i, a := range change(ctx, l.conn, reqs) {
 		op := asked[i]
-		if op.put && errors.Is(a.err, entryExists) || !op.put && errors.Is(a.err, noSuchEntry) {
+		gone := errors.Is(a.err, noSuchInterface) // a moment ago, by another program
+		if gone {
+			a.err = fmt.Errorf("%w %s", route.ErrNoLink, op.end.Interface)
+			clear(l.ipips)
+			l.readSoon()
+		}
+		if op.put && errors.Is(a.err, entryExists) ||
+			!op.put && (gone || errors.Is(a.err, noSuchEntry)) {
 			a.err = nil
 		}
 		op.done(a.err)

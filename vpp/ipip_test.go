@@ -161,6 +161,53 @@ func TestEndpointsOfAnInterfaceThatIsAway(t *testing.T) {
 	}
 }
 
+// The interface is looked up once for all nodes that join, and again when it was made anew or was
+// deleted by another program.
+func TestNodesThatJoinCostNoLookUp(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	put := func(to string) (err error) {
+		e := endpointTo(to)
+		a.ApplyObjects(t.Context(), []route.ObjectOp{{Key: e.Key(), Put: e}},
+			func(_ int, e error) { err = e })
+		return err
+	}
+	check(t, put("192.0.2.1"))
+	const nodes = 50
+	before := s.Requests("sw_interface_dump")
+	for i := range nodes {
+		check(t, put(netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}).String()))
+	}
+	// The facts are read besides, the more often the longer this takes.
+	if asked := s.Requests("sw_interface_dump") - before; asked > nodes/5 {
+		t.Errorf("%d look-ups for %d nodes", asked, nodes)
+	}
+
+	other := testTunnel
+	other.MTU = 1400
+	s.AddInterface("takes the index") // so that the next has another one
+	check(t, a.PutObject(t.Context(), other))
+	check(t, put("192.0.2.2"))
+	want := []netip.Addr{netip.MustParseAddr("192.0.2.2")}
+	if all := s.Endpoints(testTunnel.Name); !slices.Equal(all, want) {
+		t.Errorf("made anew, it leads to %v", all)
+	}
+
+	s.RemoveInterface("ipip17900000")
+	if err := put("192.0.2.3"); !errors.Is(err, route.ErrNoLink) {
+		t.Errorf("deleted: %v", err)
+	}
+	s.AddInterface("takes the index, too")
+	check(t, a.PutObject(t.Context(), other))
+	check(t, put("192.0.2.3"))
+	want[0] = netip.MustParseAddr("192.0.2.3")
+	if all := s.Endpoints(testTunnel.Name); !slices.Equal(all, want) {
+		t.Errorf("made again, it leads to %v", all)
+	}
+}
+
 // A VPP without IPIP's messages says so, and takes everything else.
 func TestVPPWithoutTunnels(t *testing.T) {
 	s := newServer(t)

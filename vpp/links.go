@@ -229,6 +229,12 @@ func (d *deletions) add(index uint32) {
 	d.of[index]++
 }
 
+func (d *deletions) count(index uint32) uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.of[index]
+}
+
 func (d *deletions) counts() map[uint32]uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

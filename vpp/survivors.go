@@ -20,7 +20,7 @@ type linkID struct{ index, generation uint32 }
 
 func (l *session) findLinkID(ctx context.Context, name string) (linkID, error) {
 	index, _, err := l.findLink(ctx, name)
-	return linkID{index, l.gone.counts()[index]}, err
+	return linkID{index, l.gone.count(index)}, err
 }
 
 func (s *survivors) put(k route.ObjectKey, on linkID) {

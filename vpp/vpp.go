@@ -131,6 +131,7 @@ type session struct {
 	survivors survivors
 	made      made
 	vteps     vteps
+	ipips     ipips
 	shown     shownAdjacencies
 }
 
