@@ -47,7 +47,7 @@ func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePla
 		blocks: make([]Remote, 0, len(s.Blocks))}
 	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(s.Blocks)), maps.Keys(s.Blocks))
 	// A block comes before those within it, which win.
-	slices.SortFunc(blocks, route.ComparePrefixes)
+	route.SortPrefixes(blocks)
 	for _, cidr := range blocks {
 		r.addBlock(s.Blocks[cidr])
 	}

@@ -135,7 +135,7 @@ func nodesOf(e *route.Encapsulation, v6 bool) []netip.Addr {
 			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
+	route.SortAddrs(all)
 	return all
 }
 

@@ -3,7 +3,6 @@ package agent
 import (
 	"math"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"vpp-route-agent/bgp"
@@ -41,19 +40,18 @@ func (a *Agent) setOwnRoutes() {
 		if was := w.Sources[route.Own].Objects; slices.Equal(was, own.Objects) {
 			own.Objects = was // the same slice costs nothing
 		}
-		if !reflect.DeepEqual(w.Encapsulation, p.Encapsulation) {
+		if !w.Encapsulation.Equal(p.Encapsulation) {
 			w.Encapsulation = p.Encapsulation
 		}
 		setSource(w, route.Own, own)
 		// With the pools, as what BGP has for them goes at the same moment.
-		overlay := fib.Source{Routes: remoteRoutes(route.Overlay, p.Overlay),
-			List: a.snapshot.Lists}
-		if was := w.Sources[route.Overlay].Routes; reflect.DeepEqual(was, overlay.Routes) {
-			overlay.Routes = was
-		}
-		setSource(w, route.Overlay, overlay)
-		if a.remotesPlanned != nil && !slices.Equal(a.remotesPools, poolsOf(p.Encapsulation)) {
-			a.setRemotes(w) // what one loses the other has
+		setSource(w, route.Overlay, fib.Source{Routes: remoteRoutes(route.Overlay, p.Overlay),
+			List: a.snapshot.Lists})
+		// With a new snapshot, so that the engine works through all of it once; and with the pools,
+		// as what one loses the other has.
+		if a.remotesPlanned != a.snapshot ||
+			!slices.Equal(a.remotesPools, poolsOf(p.Encapsulation)) {
+			a.setRemotes(w)
 		}
 	})
 }
@@ -65,9 +63,8 @@ func poolsOf(e *route.Encapsulation) []route.Pool {
 	return e.Pools
 }
 
-// applyRemotes hands over the routes from etcd, once for each snapshot, and when the forms of pools
-// change. They do not wait for what BGP waits for: until BGP has converged, the node forwards by
-// them.
+// applyRemotes hands over the routes from etcd where no plan has. They do not wait for what BGP
+// waits for: until BGP has converged, the node forwards by them.
 func (a *Agent) applyRemotes() {
 	if a.snapshot == a.remotesPlanned {
 		return
@@ -111,12 +108,11 @@ func remoteRoutes(origin route.Origin, p ipam.RemotePlan) []route.Route {
 	if len(p.Routes) == 0 {
 		return nil
 	}
-	out := make([]route.Route, 0, len(p.Routes))
-	for _, r := range p.Routes {
-		out = append(out, route.Route{
-			Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin,
-			Paths: route.CanonicalPaths([]route.Path{{NextHop: r.NextHop}}),
-		})
+	out, paths := make([]route.Route, len(p.Routes)), make([]route.Path, len(p.Routes))
+	for i, r := range p.Routes {
+		paths[i] = route.PathTo(r.NextHop)
+		out[i] = route.Route{Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin,
+			Paths: paths[i : i+1 : i+1]}
 	}
 	return out
 }

@@ -91,9 +91,11 @@ func (m *modes) due(now time.Time, pause time.Duration, p route.Pool,
 func (m *modes) stillThere(now time.Time, tunnels []route.Object,
 	needed, held map[string]bool) (stay []route.Object) {
 	leaving := map[string]time.Time{}
+	last := "" // that is needed
 	for _, o := range tunnels {
 		on := interfaceOn(o)
-		if needed[on] {
+		if on == last || needed[on] {
+			last = on
 			continue
 		}
 		until, known := m.leaving[on]

@@ -3,7 +3,9 @@ package route
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // Encap is what packets to another node travel in.
@@ -117,6 +119,15 @@ type Encapsulation struct {
 	// Published are the names of hosts by addresses that they publish for plain packets, and that
 	// are not those of Nodes.
 	Published map[netip.Addr]string
+}
+
+// Equal reports whether packets leave alike by both.
+func (e *Encapsulation) Equal(f *Encapsulation) bool {
+	if e == nil || f == nil {
+		return e == f
+	}
+	return e.Own4 == f.Own4 && e.Own6 == f.Own6 && slices.Equal(e.Pools, f.Pools) &&
+		maps.Equal(e.Nodes, f.Nodes) && maps.Equal(e.Published, f.Published)
 }
 
 // Leaving is how packets to a prefix leave towards a next hop.

@@ -62,8 +62,10 @@ func (k Key) Counterpart() Key {
 
 // CompareKeys is the order of printed tables: table, prefix, then elevated entries first.
 func CompareKeys(a, b Key) int {
-	if c := cmp.Or(cmp.Compare(a.Table, b.Table), ComparePrefixes(a.Prefix, b.Prefix)); c != 0 ||
-		a.Elevated == b.Elevated {
+	if a.Table != b.Table {
+		return cmp.Compare(a.Table, b.Table)
+	}
+	if c := ComparePrefixes(a.Prefix, b.Prefix); c != 0 || a.Elevated == b.Elevated {
 		return c
 	}
 	if a.Elevated {
@@ -74,7 +76,10 @@ func CompareKeys(a, b Key) int {
 
 // ComparePrefixes orders by address family and address, then shorter prefixes first.
 func ComparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Bits(), b.Bits())
 }
 
 // Normalize masks a prefix and unmaps an IPv4-mapped one (::ffff:a.b.c.d/96+n). Every prefix that
@@ -166,6 +171,11 @@ func (p Path) String() string {
 // IsLookup reports whether the packet is looked up again, in Table.
 func (p Path) IsLookup() bool {
 	return p.Interface == "" && p.NextHop.IsValid() && p.NextHop.IsUnspecified()
+}
+
+// PathTo returns the path to a next hop, as CanonicalPaths has it.
+func PathTo(nextHop netip.Addr) Path {
+	return Path{NextHop: nextHop.Unmap().WithZone(""), Weight: 1}
 }
 
 func comparePaths(a, b Path) int {

@@ -1,0 +1,35 @@
+package route_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"vpp-route-agent/internal/route"
+)
+
+func TestSortsAsCompared(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var prefixes []netip.Prefix
+		var addrs []netip.Addr
+		for range r.IntN(40) {
+			a := netip.AddrFrom4([4]byte{byte(r.IntN(3)), byte(r.IntN(256)), 0, byte(r.IntN(256))})
+			if r.IntN(3) == 0 {
+				a = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(r.IntN(256))})
+			}
+			p, _ := a.Prefix(r.IntN(a.BitLen() + 1))
+			prefixes, addrs = append(prefixes, p), append(addrs, a)
+		}
+		wantPrefixes, wantAddrs := slices.Clone(prefixes), slices.Clone(addrs)
+		slices.SortFunc(wantPrefixes, route.ComparePrefixes)
+		slices.SortFunc(wantAddrs, netip.Addr.Compare)
+		route.SortPrefixes(prefixes)
+		route.SortAddrs(addrs)
+		if !slices.Equal(prefixes, wantPrefixes) || !slices.Equal(addrs, wantAddrs) {
+			t.Fatalf("sorted as %v and %v, want %v and %v", prefixes, addrs, wantPrefixes,
+				wantAddrs)
+		}
+	}
+}
