@@ -18,6 +18,8 @@ const (
 	// source does not want any more is taken in at once.
 	chunk       = 2048
 	wantedChunk = 128
+	// objectsHead bounds how long routes wait for objects that others need: for some round trips.
+	objectsHead = 20 * time.Millisecond
 	// adoptRetry is the pause before a failed listing is asked for again.
 	adoptRetry = time.Second
 	// lookupTimeout bounds a look-up on a data plane that hangs.
@@ -95,6 +97,8 @@ type Engine struct {
 	// driftLog: no line about drift before.
 	driftLog time.Time
 	wanted   Wanted // as last taken in
+	// objectsFirst: until then routes are not taken in while objects wait for one another.
+	objectsFirst time.Time
 
 	pending   pendingInputs // being worked through
 	throttle  throttle
@@ -269,6 +273,9 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 	}
 	e.table.now = now
 	if w := e.pending.wanted; w != nil {
+		if e.yields() {
+			return false
+		}
 		if e.table.recorder != nil {
 			e.table.received = e.table.recorder.At(sooner(w.Received, w.set))
 		}
@@ -307,6 +314,7 @@ func (e *Engine) setWanted(to Wanted) (done bool) {
 		e.sync.taking = true
 		e.sync.delays.begin(revision, to.Received)
 		if e.beginWanted(to, revision) {
+			e.objectsFirst = e.table.now.Add(objectsHead)
 			return false
 		}
 	}
@@ -317,6 +325,12 @@ func (e *Engine) setWanted(to Wanted) (done bool) {
 	e.sync.delays.taken(revision, e.table.now)
 	e.wanted = to
 	return true
+}
+
+// yields reports whether objects go first: those that others wait for are on their way, and routes,
+// which take longer to be taken in than to be written, would hold them up.
+func (e *Engine) yields() bool {
+	return e.sync.taking && e.table.now.Before(e.objectsFirst) && e.sync.isPreparing()
 }
 
 // beginWanted hands over all but the routes, and reports whether objects have changed.
@@ -366,6 +380,9 @@ func (e *Engine) dispatch(questions chan<- lookup, spots chan<- spot) time.Durat
 	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()),
 		sooner(e.selection.nextCovered(), e.throttle.until(now)))
 	next = sooner(next, e.sync.settleWaiting())
+	if e.pending.wanted != nil && e.yields() {
+		next = sooner(next, e.objectsFirst)
+	}
 	for e.applying < maxFlying {
 		j, due := e.nextJob()
 		next = sooner(next, due)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing/synctest"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -42,6 +43,7 @@ type fake struct {
 	holdLookup chan struct{}
 	listing    func()                // called before Routes returns what it has found
 	deleting   func(route.ObjectKey) // called before DeleteObject does
+	slow       time.Duration         // PutObject takes so long
 
 	notStarting bool // Start refuses
 	starts      int  // calls of Start

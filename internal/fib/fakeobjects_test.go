@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"testing/synctest"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -82,6 +83,9 @@ func (d *fake) Object(_ context.Context, k route.ObjectKey) (route.Object, error
 }
 
 func (d *fake) PutObject(_ context.Context, o route.Object) error {
+	if d.slow > 0 {
+		time.Sleep(d.slow)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.reach(o.Key()); err != nil {

@@ -207,7 +207,7 @@ func mustBeKeyed(origin route.Origin, routes []route.Route) {
 
 func isStrictlySorted(routes []route.Route) bool {
 	for i := 1; i < len(routes); i++ {
-		if compareRoutes(routes[i-1], routes[i]) >= 0 {
+		if route.CompareKeys(routes[i-1].Key, routes[i].Key) >= 0 {
 			return false
 		}
 	}

@@ -82,6 +82,16 @@ type objects struct {
 
 func (x *objects) all() []*object { return inOrder(maps.Values(x.byKey)) }
 
+func (x *objects) where(is func(*object) bool) iter.Seq[*object] {
+	return func(yield func(*object) bool) {
+		for _, o := range x.byKey {
+			if is(o) && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
 // inOrder has the same order in each run, and costs less than that of the keys.
 func inOrder(all iter.Seq[*object]) []*object {
 	return slices.SortedFunc(all, func(a, b *object) int { return cmp.Compare(a.number, b.number) })
@@ -313,7 +323,9 @@ func (s *syncer) settleObjects() {
 	s.objects.written, s.objects.settled = false, s.now
 	for _, all := range [...][]*object{s.objects.turn, s.objects.listed} {
 		for _, o := range all {
-			s.settle(o.entry)
+			if s.stateOf(o.entry) != Programmed {
+				s.settle(o.entry)
+			}
 		}
 	}
 	s.settleLeaving()
@@ -426,10 +438,10 @@ func (s *syncer) lose(o *object) {
 // anew, have put the object so lately that it may be on the new one, or it is an interface itself.
 // All others are looked up, and what was refused is tried again: its reason may be gone.
 func (s *syncer) objectsOver(changed map[string]bool) {
-	for _, o := range s.objects.all() {
-		if s.isListed(o.key) && !changed[o.key.Interface] && s.failures[o.entry] == nil {
-			continue
-		}
+	for _, o := range inOrder(s.objects.where(func(o *object) bool {
+		return !s.isListed(o.key) || s.failures[o.entry] != nil || changed[o.key.Interface] &&
+			(o.actual != 0 || o.is(isUnsure|isFlying)) // else there is nothing to lose
+	})) {
 		switch {
 		case !changed[o.key.Interface] || o.is(isFlying):
 		case o.actual != 0 && (s.hasMade(o.key) || o.key.HasOwnPaths() ||
@@ -598,7 +610,7 @@ func (s *syncer) objectsWritten(b *batch) {
 			b.isDone(i) {
 			anew[op.key.Interface] = true
 		}
-		for _, o := range inOrder(maps.Keys(s.objects.needers[op.key])) {
+		for _, o := range inOrder(s.needersOf(op.key)) {
 			switch {
 			case op.isNewLink() && b.isDone(i):
 				o.clear(isWaiting) // nothing is on it yet
@@ -620,6 +632,20 @@ func (s *syncer) objectsWritten(b *batch) {
 	s.objects.written = s.objects.written || len(b.objects) > 0
 }
 
+// needersOf are the objects that need k, but for the many that are not there and wait for another
+// one as well.
+func (s *syncer) needersOf(k route.ObjectKey) iter.Seq[*object] {
+	return func(yield func(*object) bool) {
+		for o := range s.objects.needers[k] {
+			waits := s.isListed(o.key) && o.want != nil && o.actual == 0 &&
+				!o.is(isUnsure|isFlying) && s.obstacle(o) != route.ObjectKey{}
+			if !waits && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
 // tryDependants has what was refused tried again if it needs an object that b has put.
 func (s *syncer) tryDependants(b *batch) {
 	put := make(map[route.ObjectKey]bool)
@@ -637,6 +663,21 @@ func (s *syncer) tryDependants(b *batch) {
 		}
 		return slices.ContainsFunc(s.objectsFor(e), func(o *object) bool { return put[o.key] })
 	})
+}
+
+// isPreparing reports whether objects that others need are being looked up or written.
+func (s *syncer) isPreparing() bool {
+	if !s.present || s.objects.looking || len(s.objects.soon) > 0 {
+		return s.present
+	}
+	for _, b := range s.flying {
+		for _, op := range b.objects {
+			if len(s.objects.needers[op.key]) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // doubt: what is known of o is from before an object that it needs was written.

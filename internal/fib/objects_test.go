@@ -39,6 +39,34 @@ func TestObjectsArePutAndDeletedInTheOrderOfTheirNeeds(t *testing.T) {
 	})
 }
 
+// Objects that others need go first, and hold routes up for a moment at most.
+func TestRoutesAreTakenInAfterObjectsThatOthersNeed(t *testing.T) {
+	for _, tc := range []struct {
+		took, looked time.Duration
+		taken        int
+	}{
+		{5 * time.Millisecond, 4 * time.Millisecond, 0},
+		{5 * time.Millisecond, 6 * time.Millisecond, 1},
+		{time.Second, objectsHead - time.Millisecond, 0},
+		{time.Second, objectsHead + time.Millisecond, 1},
+	} {
+		bubble(t, func(t *testing.T, r *running) {
+			r.dp.slow = tc.took
+			r.set(func(w *Wanted) {
+				w.Sources[route.External].Objects = []route.Object{
+					route.Up{Interface: "eth1"}, on("eth1", "192.168.4.7/24")}
+				w.Sources[route.External].Routes = []route.Route{drop("10.1.0.0/26")}
+			})
+			time.Sleep(tc.looked)
+			synctest.Wait()
+			if n := len(r.Stats().Routes); n != tc.taken {
+				t.Errorf("an object takes %v, %v later: %d routes, want %d", tc.took, tc.looked, n,
+					tc.taken)
+			}
+		})
+	}
+}
+
 func TestObjectOfAnotherIsNeitherWrittenNorDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		a := on("eth0", "192.168.4.7/24")

@@ -128,18 +128,22 @@ func setOf(keys []route.Key) map[route.Key]struct{} {
 // left of n: 0 means that there may be more.
 func (s *sources) replace(c *listChange, n int, revision uint64) (left int) {
 	for n > 0 && (len(c.before) > 0 || len(c.after) > 0) {
+		order := len(c.before) - len(c.after) // of which one is 0
+		if len(c.before) > 0 && len(c.after) > 0 {
+			order = -route.CompareKeys(c.before[0].Key, c.after[0].Key)
+		}
 		switch {
-		case len(c.after) == 0, len(c.before) > 0 && compareRoutes(c.before[0], c.after[0]) < 0:
+		case order > 0:
 			c.gone = append(c.gone, c.before[0].Key)
 			c.before = c.before[1:]
 			continue
-		case len(c.before) == 0 || compareRoutes(c.before[0], c.after[0]) > 0:
+		case order < 0:
 			s.change(c.origin, c.after[0], revision)
 			n--
 		default:
-			b, a := c.before[0], c.after[0]
+			b, a := &c.before[0], &c.after[0]
 			if b.Kind != a.Kind || !slices.Equal(b.Paths, a.Paths) {
-				s.change(c.origin, a, revision)
+				s.change(c.origin, *a, revision)
 				n--
 			}
 			c.before = c.before[1:]
