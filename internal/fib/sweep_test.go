@@ -44,6 +44,19 @@ func TestEachSourceIsSweptWhenItHasSpoken(t *testing.T) {
 	})
 }
 
+// With 200 000 routes selecting all of them again for each source took a tenth of the time.
+func TestNothingIsSelectedAgainWhereNothingIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx(two), via("10.0.0.2"))
+		r.idle()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.sync.allowSweep(sourceID(route.BGP)); len(r.table.dirty) > 0 {
+			t.Errorf("%d prefixes are selected again", len(r.table.dirty))
+		}
+	})
+}
+
 // TestWhoTakesARouteOverAsItIsOwnsIt, although nothing is written.
 func TestWhoTakesARouteOverAsItIsOwnsIt(t *testing.T) {
 	restarted(t, func(t *testing.T, r *running) {

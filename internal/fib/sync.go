@@ -285,7 +285,9 @@ func (s *syncer) allowSweep(source sourceID) {
 	s.settleObjects()
 	if !s.sweep {
 		s.sweep = source == unknownSource
-		s.settleAll()
+		if s.adoptedLeft > 0 { // else nothing is held
+			s.settleAll()
+		}
 	}
 }
 
