@@ -2,14 +2,21 @@ package gobgp
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/log"
+	"github.com/osrg/gobgp/v3/pkg/server"
+
+	"vpp-route-agent/bgp"
 )
 
 func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -74,5 +81,40 @@ func TestSessionsForgetEndOfRIBWithTheSession(t *testing.T) {
 	ss.state(a, true, now)
 	if ss.snapshot()[a].endOfRIB {
 		t.Error("End-of-RIB of an earlier session counts")
+	}
+}
+
+// countedLines counts the debug lines that GoBGP makes at another level.
+type countedLines struct {
+	*logger
+	lines atomic.Int64
+}
+
+func (c *countedLines) Debug(string, log.Fields) { c.lines.Add(1) }
+
+// A line's fields cost more than the table's work for a prefix.
+func TestNoDebugLineForEachPrefix(t *testing.T) {
+	counted := &countedLines{logger: &logger{log: quietLog()}}
+	s := server.NewBgpServer(server.LoggerOption(counted))
+	go s.Serve()
+	start := &api.StartBgpRequest{Global: global(bgp.Speaker{AS: 64512,
+		RouterID: addr("127.0.0.1")})}
+	if err := s.StartBgp(t.Context(), start); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.StopBgp(context.Background(), &api.StopBgpRequest{}) }()
+	const prefixes = 100
+	for i := range prefixes {
+		p, err := pathOf(bgp.Announcement{NextHop: addr("192.0.2.1"),
+			Prefix: pfx(fmt.Sprintf("10.1.%d.0/26", i))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.AddPath(t.Context(), &api.AddPathRequest{Path: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := counted.lines.Load(); n > prefixes/2 {
+		t.Errorf("%d debug lines for %d prefixes", n, prefixes)
 	}
 }
