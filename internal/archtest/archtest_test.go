@@ -72,7 +72,7 @@ var sole = []struct {
 	allowed []string
 	why     string
 }{
-	{"github.com/osrg/gobgp/", []string{"bgp/gobgp", "internal/bench"},
+	{"github.com/osrg/gobgp/", []string{"bgp/gobgp", "internal/bench", "internal/bench/baregobgp"},
 		"GoBGP's types do not leave their adapter; the benchmark runs a bare one to compare with"},
 	{"go.fd.io/govpp", []string{"vpp", "vpp/vpptest", "internal/bench"},
 		"GoVPP's types and generated bindings do not leave their adapter; the benchmark " +

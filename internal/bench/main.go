@@ -30,7 +30,7 @@ import (
 
 func main() {
 	testcluster.Main("bench", measure, testcluster.Roles{
-		passRole: servePass, echoRole: serveEcho, bareRole: serveBare, vpptestRole: serveVPPTest,
+		passRole: servePass, echoRole: serveEcho, vpptestRole: serveVPPTest,
 	})
 }
 
