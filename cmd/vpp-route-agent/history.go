@@ -171,8 +171,8 @@ func replayCommand() *cobra.Command {
 		Short: "Decide again by all that was recorded, and compare",
 		Long: `Decide again by all that was recorded, with the agent's own functions, and compare.
 
-It is compared with what was decided at the end of each run of the agent. A difference is a defect
-of the agent or of another version: replay with the binary that recorded.
+Each decision is compared at the moment when the agent had decided all. A difference is a defect of
+the agent or of another version: replay with the binary that recorded.
 
 The state directory is read: the agent need not run. Exit status 1 says that something differs, or
 that nothing could be compared.`,
@@ -209,13 +209,14 @@ func printReplayed(w io.Writer, r recorder.Replayed) error {
 		}
 		fmt.Fprintf(b, "%s from %s to %s; ", count(run.Inputs, "input", "inputs"),
 			run.From.Local().Format(time.DateTime), run.To.Local().Format(time.DateTime))
+		fmt.Fprintf(b, "compared %s; ", count(run.Compared, "decision", "decisions"))
 		if len(run.Differences) == 0 {
 			fmt.Fprintf(b, "the same %s", count(run.Keys, "route", "routes"))
 		} else {
 			fmt.Fprintf(b, "%s", count(len(run.Differences), "DIFFERENCE", "DIFFERENCES"))
 		}
 		if run.Undecided > 0 {
-			fmt.Fprintf(b, ", %d not yet decided", run.Undecided)
+			fmt.Fprintf(b, ", %s not decided upon", count(run.Undecided, "input", "inputs"))
 		}
 		if run.Gaps > 0 {
 			fmt.Fprintf(b, ", %s", count(run.Gaps, "gap", "gaps"))

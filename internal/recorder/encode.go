@@ -33,12 +33,16 @@ const (
 	kindWantedStands  // as kindCandidate
 	kindDecidedStands // as kindDecided
 	kindComplete      // the number of the segment, and of keys
+	// since the first version
+	kindForgotten // JSON
+	kindSettled   // nothing
 )
 
 // Flags of a decision.
 const (
 	isProgrammed byte = 1 << iota
 	isWaiting
+	isHeld
 )
 
 // Flags of a key.

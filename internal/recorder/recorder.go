@@ -82,12 +82,12 @@ type queue struct {
 	dropped uint64 // records since the last one that had room
 }
 
-// inputs are what decides besides candidates, as JSON. A segment begins with them.
+// inputs are what decides besides candidates, but for facts as JSON. A segment begins with them.
 type inputs struct {
-	facts, surroundings string
-	resolved            map[fib.NextHop]string
-	isShared            bool   // the writer has resolved, too: it is copied before it is changed
-	identity            string // of facts
+	facts        route.Facts
+	surroundings string
+	resolved     map[fib.NextHop]string
+	isShared     bool // the writer has resolved, too: it is copied before it is changed
 }
 
 // taken is a snapshot of the datastore that the agent has taken.
@@ -338,7 +338,11 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 			q.records++
 		}
 	}
-	add(kindFacts, w.inputs.facts)
+	if facts, err := json.Marshal(changeOf(route.Facts{}, w.inputs.facts)); err != nil {
+		w.noJSON(err)
+	} else if w.inputs.facts.Identity != "" {
+		add(kindFacts, string(facts))
+	}
 	add(kindSurroundings, w.inputs.surroundings)
 	for _, text := range w.inputs.resolved {
 		add(kindResolved, text)
@@ -474,8 +478,8 @@ func (r *Recorder) decision(kind recordKind, d fib.Decision, reason string) {
 	}
 	e.moment(d.Received)
 	e.key(d.Key)
-	e.b = append(e.b, flagIf(d.Programs, isProgrammed)|flagIf(d.Waiting, isWaiting),
-		byte(d.Origin))
+	e.b = append(e.b, flagIf(d.Programs, isProgrammed)|flagIf(d.Waiting, isWaiting)|
+		flagIf(d.Held, isHeld), byte(d.Origin))
 	e.text(reason)
 	if d.Programs {
 		e.b = append(e.b, byte(d.Kind))
@@ -536,9 +540,12 @@ func (r *Recorder) Answered(b fib.BatchResult) {
 
 // Facts implements fib.Recorder.
 func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
-	r.addJSON(at, kindFacts, f, func(text string) {
-		if r.inputs.facts = text; f.Identity != "" && f.Identity != r.inputs.identity {
-			r.inputs.identity, r.inputs.resolved = f.Identity, map[fib.NextHop]string{}
+	r.mu.Lock()
+	before := r.inputs.facts // nobody else changes them
+	r.mu.Unlock()
+	r.addJSON(at, kindFacts, changeOf(before, f), func(string) {
+		if r.inputs.facts = f; f.Identity != before.Identity {
+			r.inputs.resolved, r.inputs.isShared = nil, false
 		}
 	})
 }
@@ -546,13 +553,37 @@ func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
 // Resolved implements fib.Recorder.
 func (r *Recorder) Resolved(at fib.Moment, n fib.NextHop, is route.Resolution) {
 	r.addJSON(at, kindResolved, Resolved{n, is}, func(text string) {
-		if in := &r.inputs; in.resolved == nil {
-			in.resolved = map[fib.NextHop]string{}
-		} else if in.isShared {
-			in.resolved = maps.Clone(in.resolved)
-		}
-		r.inputs.isShared, r.inputs.resolved[n] = false, text
+		r.inputs.ownResolved()
+		r.inputs.resolved[n] = text
 	})
+}
+
+// Forgotten implements fib.Recorder.
+func (r *Recorder) Forgotten(at fib.Moment, n fib.NextHop) {
+	r.addJSON(at, kindForgotten, Forgotten{n}, func(string) {
+		r.inputs.ownResolved()
+		delete(r.inputs.resolved, n)
+	})
+}
+
+// ownResolved has resolved belong to in alone, to be changed.
+func (in *inputs) ownResolved() {
+	switch {
+	case in.resolved == nil:
+		in.resolved = map[fib.NextHop]string{}
+	case in.isShared:
+		in.resolved = maps.Clone(in.resolved)
+	}
+	in.isShared = false
+}
+
+// Settled implements fib.Recorder.
+func (r *Recorder) Settled(at fib.Moment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begin(kindSettled, at) != nil {
+		r.end()
+	}
 }
 
 // Surroundings implements fib.Recorder.
