@@ -179,7 +179,7 @@ that nothing could be compared.`,
 		Example: `  vpp-route-agent replay
   vpp-route-agent replay -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, problems, err := recorder.Replay(recorderDir(dir))
+			got, problems, err := recorder.Replay(recorderDir(dir), agent.NewReplanner)
 			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
 				return err
 			}
@@ -209,7 +209,8 @@ func printReplayed(w io.Writer, r recorder.Replayed) error {
 		}
 		fmt.Fprintf(b, "%s from %s to %s; ", count(run.Inputs, "input", "inputs"),
 			run.From.Local().Format(time.DateTime), run.To.Local().Format(time.DateTime))
-		fmt.Fprintf(b, "compared %s; ", count(run.Compared, "decision", "decisions"))
+		fmt.Fprintf(b, "compared %s and %s; ", count(run.Compared, "decision", "decisions"),
+			count(run.Plans, "plan", "plans"))
 		if len(run.Differences) == 0 {
 			fmt.Fprintf(b, "the same %s", count(run.Keys, "route", "routes"))
 		} else {

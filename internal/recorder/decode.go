@@ -18,8 +18,8 @@ type Record struct {
 	At     time.Time // by the clock of the host as it was when the record was written
 	Moment fib.Moment
 	// What is a Dropped, *fib.CandidateChange, *Decision, *Batch, *fib.BatchResult, *FactsChange,
-	// *Resolved, *Forgotten, *fib.Surroundings, *calico.RecordedChanges, Settled, WantedStands,
-	// DecidedStands or Complete.
+	// *Resolved, *Forgotten, *fib.Surroundings, *calico.RecordedChanges, *PlanInputs,
+	// *Planned, Settled, WantedStands, DecidedStands or Complete.
 	What any
 	// State: it was so when the segment began, and had happened before.
 	State bool
@@ -121,6 +121,10 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 		return fromJSON(d, &Forgotten{})
 	case kindSettled:
 		return Settled{}
+	case kindPlanInputs:
+		return fromJSON(d, &PlanInputs{})
+	case kindPlanned:
+		return fromJSON(d, &Planned{})
 	case kindDatastore:
 		return fromJSON(d, &calico.RecordedChanges{})
 	}

@@ -33,9 +33,11 @@ const (
 	kindWantedStands  // as kindCandidate
 	kindDecidedStands // as kindDecided
 	kindComplete      // the number of the segment, and of keys
-	// since the first version
-	kindForgotten // JSON
-	kindSettled   // nothing
+	kindSettled       // nothing
+	// JSON
+	kindForgotten
+	kindPlanInputs
+	kindPlanned
 )
 
 // Flags of a decision.

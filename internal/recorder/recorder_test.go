@@ -380,7 +380,7 @@ func TestDiskStalls(t *testing.T) {
 	}
 	s := r.Stats()
 	r.mu.Lock()
-	if n := len(r.snapshots); n > maxSnapshots {
+	if n := len(r.taken); n > maxSnapshots {
 		t.Errorf("%d snapshots wait", n)
 	}
 	queued := cap(r.queue.b)

@@ -1,9 +1,13 @@
 package recorder
 
 import (
+	"cmp"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
@@ -24,6 +28,8 @@ type Run struct {
 	// Compared is how many decisions were compared: those of each key that the agent decided about,
 	// or the replay, whenever all was decided.
 	Compared int `json:"compared"`
+	// Plans is how many plans of the node were made again and compared.
+	Plans int `json:"plans"`
 	// Undecided are inputs that came last, after which the agent has not decided all any more.
 	Undecided int `json:"undecided"`
 	// Gaps are how often records were missing, also for damage; the replay began anew with the next
@@ -40,7 +46,7 @@ func (r Replayed) OK() bool {
 	})
 }
 
-// Difference is a key that was decided otherwise than the replay does.
+// Difference is a key that was decided otherwise than the replay does, or a part of a plan.
 type Difference struct {
 	At       time.Time `json:"at"` // when all was decided
 	Key      string    `json:"key"`
@@ -51,11 +57,13 @@ type Difference struct {
 // maxDifferences bounds those that are named.
 const maxDifferences = 100
 
-// Replay selects anew by all that was recorded, and compares with what was decided, whenever all
-// was.
-func Replay(dir string) (out Replayed, problems []error, err error) {
-	r := replayer{}
-	problems, err = Reader{Segment: r.segment, Record: r.record, Missing: r.gap}.Read(dir)
+// Replay selects and plans anew by all that was recorded, and compares with what was decided,
+// whenever all was, and with what was planned. newPlanner returns one that knows nothing yet, for a
+// node.
+func Replay(dir string, newPlanner func(node string) Planner) (out Replayed, problems []error,
+	err error) {
+	r := replayer{newPlanner: newPlanner}
+	problems, err = Reader{Segment: r.begins, Record: r.record, Missing: r.gap}.Read(dir)
 	r.finish()
 	return Replayed{Runs: r.runs}, problems, err
 }
@@ -64,6 +72,11 @@ type replayer struct {
 	runs   []Run
 	replay *fib.Replay // nil: what is known is not whole
 	facts  route.Facts // as last replayed
+	// planner is of the replay. failed: what was recorded for it cannot be read.
+	planner    Planner
+	newPlanner func(node string) Planner
+	planned    Planned // the digests of the last plan
+	failed     error
 	// isWhole: the checkpoint was complete. isSettled: all is decided by what was replayed.
 	isWhole, isSettled bool
 	// waiting came after all was decided, and is replayed when all is again.
@@ -72,13 +85,13 @@ type replayer struct {
 	settledAt fib.Moment
 	last      time.Time // when all was decided that was replayed
 	heard     time.Time // when the last record was made
-	number    uint64    // of the segment
+	segment   Segment
 }
 
 func (r *replayer) run() *Run { return &r.runs[len(r.runs)-1] }
 
-func (r *replayer) segment(s Segment) error {
-	r.number = s.Number
+func (r *replayer) begins(s Segment) error {
+	r.segment = s
 	if len(r.runs) == 0 || !r.run().Process.Equal(s.Process) {
 		r.finish()
 		r.runs = append(r.runs, Run{Process: s.Process, Differences: []Difference{}})
@@ -94,6 +107,7 @@ func (r *replayer) segment(s Segment) error {
 func (r *replayer) begin() {
 	r.replay, r.facts, r.isWhole, r.isSettled = fib.NewReplay(), route.Facts{}, false, false
 	r.waiting = nil
+	r.planner, r.planned, r.failed = r.newPlanner(r.segment.Node), Planned{}, nil
 }
 
 // finish ends what is replayed.
@@ -136,11 +150,19 @@ func (r *replayer) record(x Record) error {
 			r.compare(x.At)
 		}
 	case Complete:
-		if r.isWhole || w.Segment != r.number {
+		if r.isWhole || w.Segment != r.segment.Number {
 			break
 		}
 		if r.isWhole = true; r.isSettled {
 			r.compare(x.At)
+		}
+	case *calico.RecordedChanges:
+		r.failed = errors.Join(r.failed, r.planner.Datastore(*w))
+	case *PlanInputs:
+		r.failed = errors.Join(r.failed, r.planner.Inputs(*w))
+	case *Planned:
+		if maps.Copy(r.planned, *w); !x.State {
+			r.comparePlan(x.At)
 		}
 	default:
 		if r.isWhole {
@@ -165,15 +187,38 @@ func (r *replayer) compare(at time.Time) {
 	compared, differ := r.replay.Settled(r.settledAt)
 	run.Compared += compared
 	for _, m := range differ {
-		if len(run.Differences) == maxDifferences {
-			break
-		}
 		replayed := decisionText(&Decision{Decision: m.Is, Reason: m.Is.Reason.String()})
 		if m.TooLong {
 			replayed = "nothing: it was covered for long"
 		}
-		run.Differences = append(run.Differences, Difference{At: at, Key: m.Was.Key.String(),
-			Recorded: decisionText(&Decision{Decision: m.Was}), Replayed: replayed})
+		run.differs(at, m.Was.Key.String(), decisionText(&Decision{Decision: m.Was}), replayed)
+	}
+}
+
+func (r *Run) differs(at time.Time, key, recorded, replayed string) {
+	if len(r.Differences) < maxDifferences {
+		r.Differences = append(r.Differences, Difference{at, key, recorded, replayed})
+	}
+}
+
+// comparePlan plans anew, and compares with what was planned.
+func (r *replayer) comparePlan(at time.Time) {
+	run := r.run()
+	if run.Plans++; r.failed != nil {
+		run.differs(at, "plan", "what it is made of", r.failed.Error())
+		r.failed = nil
+		return
+	}
+	left := maps.Clone(r.planned)
+	for _, part := range r.planner.Plan() {
+		digest := digestText(part.Value)
+		if was := left[part.Name]; was != digest {
+			run.differs(at, "plan: "+part.Name, cmp.Or(was, "nothing"), digest)
+		}
+		delete(left, part.Name)
+	}
+	for name, was := range left {
+		run.differs(at, "plan: "+name, was, "nothing")
 	}
 }
 

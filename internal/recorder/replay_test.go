@@ -149,7 +149,7 @@ func TestReplay(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 	}
-	got, problems, err := Replay(dir)
+	got, problems, err := Replay(dir, noPlanner)
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
 	}
@@ -187,7 +187,7 @@ func TestReplayFindsDifferences(t *testing.T) {
 	r.Settled(at)
 	r.Candidate(fib.CandidateChange{Key: host(2), Origin: route.Own, Kind: route.Drop, At: at})
 	stop()
-	got, _, err := Replay(dir)
+	got, _, err := Replay(dir, noPlanner)
 	if err != nil || len(got.Runs) != 1 {
 		t.Fatal(err, got)
 	}
@@ -212,7 +212,7 @@ func TestReplayOfAGap(t *testing.T) {
 	r.mu.Unlock()
 	r.Decided(fib.Decision{Key: host(1), Origin: route.Own, Programs: true, At: at})
 	stop()
-	got, _, err := Replay(dir)
+	got, _, err := Replay(dir, noPlanner)
 	if err != nil || len(got.Runs) != 1 || got.Runs[0].Gaps != 1 ||
 		len(got.Runs[0].Differences) > 0 || got.Runs[0].Problem != "" {
 		t.Errorf("%+v, %v", got, err)
@@ -247,7 +247,7 @@ func TestReplayOfDamage(t *testing.T) {
 		if err := tc.change(); err != nil {
 			t.Fatal(err)
 		}
-		got, problems, err := Replay(dir)
+		got, problems, err := Replay(dir, noPlanner)
 		if err != nil || len(problems) != tc.problems || len(got.Runs) != 1 ||
 			got.Runs[0].Gaps != 1 || got.Runs[0].Problem != "" || got.Runs[0].Keys < 500 ||
 			len(got.Runs[0].Differences) > 0 {
@@ -277,7 +277,8 @@ func TestCheckpointTooLarge(t *testing.T) {
 	if taken != 1 {
 		t.Errorf("%d checkpoints were begun", taken)
 	}
-	if got, problems, err := Replay(r.cfg.Dir); err != nil || len(problems) > 0 || got.OK() {
+	got, problems, err := Replay(r.cfg.Dir, noPlanner)
+	if err != nil || len(problems) > 0 || got.OK() {
 		t.Errorf("%+v, %v, %v", got, problems, err)
 	}
 }
