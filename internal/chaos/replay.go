@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"vpp-route-agent/internal/recorder"
+)
+
+// replayed counts what the agents of a cluster have decided again by their own records.
+type replayed struct {
+	Runs      int `json:"runs"` // processes
+	Inputs    int `json:"inputs"`
+	Decisions int `json:"decisions"`
+	Plans     int `json:"plans"`
+}
+
+func (r *replayed) add(o replayed) {
+	r.Runs, r.Inputs = r.Runs+o.Runs, r.Inputs+o.Inputs
+	r.Decisions, r.Plans = r.Decisions+o.Decisions, r.Plans+o.Plans
+}
+
+// replayed has each of our agents' records decided again, of all processes that the cluster has
+// seen, and returns what differs. A process that is killed before its first checkpoint is whole
+// cannot be replayed.
+func (c *cluster) replayed(ctx context.Context) (all replayed, wrong []string) {
+	agents := c.agents()
+	found, errs := make([]recorder.Replayed, len(agents)), make([]error, len(agents))
+	var wg sync.WaitGroup
+	for i, n := range agents {
+		wg.Go(func() { found[i], errs[i] = n.agent().Replayed(ctx) })
+	}
+	wg.Wait()
+	for i, n := range agents {
+		if errs[i] != nil {
+			wrong = append(wrong, fmt.Sprintf("replay of %s: %v", n.Name, errs[i]))
+			continue
+		}
+		of := replayed{}
+		for _, run := range found[i].Runs {
+			if run.Problem != "" {
+				continue
+			}
+			of.add(replayed{1, run.Inputs, run.Compared, run.Plans})
+			for _, d := range run.Differences {
+				wrong = append(wrong, fmt.Sprintf("replay of %s: %s: recorded %q, replayed %q",
+					n.Name, d.Key, d.Recorded, d.Replayed))
+			}
+		}
+		if of.Plans == 0 || of.Decisions == 0 && n.workload != nil {
+			wrong = append(wrong, fmt.Sprintf("replay of %s: nothing was compared: %+v", n.Name,
+				found[i].Runs))
+		}
+		all.add(of)
+	}
+	return all, wrong
+}
