@@ -202,7 +202,7 @@ that nothing could be compared.`,
 func printReplayed(w io.Writer, r recorder.Replayed) error {
 	b := &strings.Builder{}
 	for _, run := range r.Runs {
-		fmt.Fprintf(b, "Run of %s: ", run.Process.Local().Format(time.DateTime))
+		fmt.Fprintf(b, "Run of %s, %s: ", run.Process.Local().Format(time.DateTime), run.Version)
 		if run.Problem != "" {
 			fmt.Fprintf(b, "not compared: %s\n", run.Problem)
 			continue

@@ -21,6 +21,11 @@ func (r *replayed) add(o replayed) {
 	r.Decisions, r.Plans = r.Decisions+o.Decisions, r.Plans+o.Plans
 }
 
+func (r replayed) String() string {
+	return fmt.Sprintf("replayed: %d inputs of %d processes; %d decisions and %d plans compared",
+		r.Inputs, r.Runs, r.Decisions, r.Plans)
+}
+
 // replayed has each of our agents' records decided again, of all processes that the cluster has
 // seen, and returns what differs. A process that is killed before its first checkpoint is whole
 // cannot be replayed.

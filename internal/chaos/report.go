@@ -65,8 +65,7 @@ func printTable(w io.Writer, results []result, took time.Duration) {
 	tw.Flush()
 	fmt.Fprintf(w, "%d of %d held, %d could not be run here, in %s\n",
 		held, len(results)-skipped, skipped, took.Round(time.Second))
-	fmt.Fprintf(w, "replayed after each event: %d inputs of %d processes, which decide the same "+
-		"%d times, and %d plans\n", again.Inputs, again.Runs, again.Decisions, again.Plans)
+	fmt.Fprintln(w, again)
 }
 
 func markdownTable(results []result) string {

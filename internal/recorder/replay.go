@@ -20,6 +20,7 @@ type Replayed struct {
 // Run is what one process has recorded, from the first checkpoint on that is there.
 type Run struct {
 	Process time.Time `json:"process"` // when it began
+	Version string    `json:"version"` // of the agent
 	From    time.Time `json:"from"`    // of what was replayed
 	To      time.Time `json:"to"`
 	Inputs  int       `json:"inputs"`    // that were replayed
@@ -94,7 +95,8 @@ func (r *replayer) begins(s Segment) error {
 	r.segment = s
 	if len(r.runs) == 0 || !r.run().Process.Equal(s.Process) {
 		r.finish()
-		r.runs = append(r.runs, Run{Process: s.Process, Differences: []Difference{}})
+		r.runs = append(r.runs, Run{Process: s.Process, Version: s.Version,
+			Differences: []Difference{}})
 		r.replay = nil
 	}
 	if r.replay == nil || !r.isWhole {
