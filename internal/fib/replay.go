@@ -3,6 +3,7 @@ package fib
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ type Replay struct {
 	around  Surroundings
 	decided map[route.Key]Decision // that program something, or wait
 	held    map[route.Key]Moment   // those of decided that are Held, since when
+	due     Moment                 // none of them is to be released before
 	changed map[route.Key]struct{} // since Settled: decided, or selected again
 	// coverable are new keys of which selection is to hear.
 	coverable []route.Key
@@ -91,6 +93,7 @@ func (r *Replay) Decided(d Decision) {
 	}
 	if d.Held {
 		r.held[d.Key] = d.At
+		r.due = min(r.due, d.At+Moment(coverHold))
 	} else {
 		delete(r.held, d.Key)
 	}
@@ -179,16 +182,28 @@ func (r *Replay) Settled(at Moment) (compared int, differ []Mismatch) {
 	}
 	compared = len(r.changed)
 	clear(r.changed)
-	for k, since := range r.held {
-		if at-since >= Moment(coverHold) && !r.around.Converging {
-			d := r.decided[k]
-			differ = append(differ, Mismatch{Was: d, Is: d, TooLong: true})
-		}
-	}
+	differ = append(differ, r.heldTooLong(at)...)
 	slices.SortFunc(differ, func(a, b Mismatch) int {
 		return route.CompareKeys(a.Was.Key, b.Was.Key)
 	})
 	return compared, differ
+}
+
+// heldTooLong returns what should have been released, once.
+func (r *Replay) heldTooLong(at Moment) (all []Mismatch) {
+	if at < r.due || r.around.Converging || len(r.held) == 0 {
+		return nil
+	}
+	r.due = math.MaxInt64
+	for k, since := range r.held {
+		if at-since >= Moment(coverHold) {
+			d := r.decided[k]
+			all = append(all, Mismatch{Was: d, Is: d, TooLong: true})
+			r.held[k] = at
+		}
+		r.due = min(r.due, r.held[k]+Moment(coverHold))
+	}
+	return all
 }
 
 // settle selects all that is dirty, with all answers that are known.
@@ -202,14 +217,20 @@ func (r *Replay) settle() {
 			}
 		}
 		r.e.hops.urgent = nil
-		for _, e := range s.dirty[:min(chunk, len(s.dirty))] {
-			k := e.key()
-			r.changed[k] = struct{}{}
-			if k.Prefix.IsSingleIP() {
-				r.changed[k.Counterpart()] = struct{}{}
-			}
-		}
+		next := s.dirty[:min(chunk, len(s.dirty))]
+		r.change(next) // a counterpart may go
 		more = s.selectDirty(chunk) || len(r.e.hops.urgent) > 0
+		r.change(next) // or come
+	}
+}
+
+// change notes that these entries, and their counterparts, may be decided otherwise.
+func (r *Replay) change(all []dirtyEntry) {
+	for _, e := range all {
+		r.changed[e.key()] = struct{}{}
+		if other := r.e.table.counterpart(e.entry); other != nil {
+			r.changed[other.key()] = struct{}{}
+		}
 	}
 }
 

@@ -133,3 +133,39 @@ func BenchmarkReplayOfCoverableRoutes(b *testing.B) {
 		})
 	}
 }
+
+// A covered route that stays for longer than it may is found, once; while BGP converges it may.
+func TestReplayFindsWhatIsHeldTooLong(t *testing.T) {
+	r := NewReplay()
+	r.Facts(1, node("a"))
+	etcd, bgp := key("10.1.0.5/32"), key("10.1.0.0/26")
+	stays := Decision{Key: etcd, Programs: true, Held: true, Kind: route.Unreachable,
+		Digest: route.Route{Kind: route.Unreachable}.Digest(), At: 2}
+	r.Candidate(CandidateChange{Key: etcd, Origin: route.Etcd, Kind: route.Unreachable, At: 1})
+	r.Candidate(CandidateChange{Key: bgp, Origin: route.BGP, Paths: via("10.0.0.2"), At: 1})
+	is := r.e.selection.view.viable(via("10.0.0.2"), false, &route.Pool{}).all.forward
+	r.Decided(Decision{Key: bgp, Programs: true, Digest: is.digest, At: 2})
+	r.Decided(stays)
+	hold := Moment(coverHold)
+	for at, want := range map[Moment]bool{2: false, 1 + hold: false} {
+		if _, differ := r.Settled(at); (len(differ) > 0) != want {
+			t.Errorf("at %v: %+v", at, differ)
+		}
+	}
+	r.Surroundings(hold, Surroundings{Converging: true})
+	if _, differ := r.Settled(9 * hold); len(differ) > 0 {
+		t.Errorf("while BGP converges: %+v", differ)
+	}
+	r.Surroundings(9*hold, Surroundings{})
+	if _, differ := r.Settled(9 * hold); len(differ) != 1 || !differ[0].TooLong {
+		t.Errorf("held for long: %+v", differ)
+	}
+	if _, differ := r.Settled(9*hold + 1); len(differ) > 0 {
+		t.Errorf("it is said twice: %+v", differ)
+	}
+	stays.Held = false
+	r.Decided(stays)
+	if _, differ := r.Settled(9*hold + 2); len(differ) != 1 || differ[0].TooLong {
+		t.Errorf("covered, and no more held: %+v", differ)
+	}
+}
