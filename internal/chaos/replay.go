@@ -14,16 +14,23 @@ type replayed struct {
 	Inputs    int `json:"inputs"`
 	Decisions int `json:"decisions"`
 	Plans     int `json:"plans"`
+	// Short counts processes that ended before their first checkpoint was whole: they are not in
+	// the other figures.
+	Short int `json:"short,omitempty"`
 }
 
 func (r *replayed) add(o replayed) {
 	r.Runs, r.Inputs = r.Runs+o.Runs, r.Inputs+o.Inputs
-	r.Decisions, r.Plans = r.Decisions+o.Decisions, r.Plans+o.Plans
+	r.Decisions, r.Plans, r.Short = r.Decisions+o.Decisions, r.Plans+o.Plans, r.Short+o.Short
 }
 
 func (r replayed) String() string {
-	return fmt.Sprintf("replayed: %d inputs of %d processes; %d decisions and %d plans compared",
+	text := fmt.Sprintf("replayed: %d inputs of %d processes; %d decisions and %d plans compared",
 		r.Inputs, r.Runs, r.Decisions, r.Plans)
+	if r.Short > 0 {
+		text += fmt.Sprintf("; %d processes ended too soon", r.Short)
+	}
+	return text
 }
 
 // replayed has each of our agents' records decided again, of all processes that the cluster has
@@ -45,9 +52,11 @@ func (c *cluster) replayed(ctx context.Context) (all replayed, wrong []string) {
 		of := replayed{}
 		for _, run := range found[i].Runs {
 			if run.Problem != "" {
+				of.Short++
 				continue
 			}
-			of.add(replayed{1, run.Inputs, run.Compared, run.Plans})
+			of.add(replayed{Runs: 1, Inputs: run.Inputs, Decisions: run.Compared,
+				Plans: run.Plans})
 			for _, d := range run.Differences {
 				wrong = append(wrong, fmt.Sprintf("replay of %s: %s: recorded %q, replayed %q",
 					n.Name, d.Key, d.Recorded, d.Replayed))
