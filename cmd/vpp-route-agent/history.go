@@ -171,15 +171,15 @@ func replayCommand() *cobra.Command {
 		Short: "Decide again by all that was recorded, and compare",
 		Long: `Decide again by all that was recorded, with the agent's own functions, and compare.
 
-It is compared with what was decided at the end of each run of the agent. A difference is a defect
-of the agent or of another version: replay with the binary that recorded.
+Each decision is compared at the moment when the agent had decided all. A difference is a defect of
+the agent or of another version: replay with the binary that recorded.
 
 The state directory is read: the agent need not run. Exit status 1 says that something differs, or
 that nothing could be compared.`,
 		Example: `  vpp-route-agent replay
   vpp-route-agent replay -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, problems, err := recorder.Replay(recorderDir(dir))
+			got, problems, err := recorder.Replay(recorderDir(dir), agent.NewReplanner)
 			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
 				return err
 			}
@@ -202,20 +202,22 @@ that nothing could be compared.`,
 func printReplayed(w io.Writer, r recorder.Replayed) error {
 	b := &strings.Builder{}
 	for _, run := range r.Runs {
-		fmt.Fprintf(b, "Run of %s: ", run.Process.Local().Format(time.DateTime))
+		fmt.Fprintf(b, "Run of %s, %s: ", run.Process.Local().Format(time.DateTime), run.Version)
 		if run.Problem != "" {
 			fmt.Fprintf(b, "not compared: %s\n", run.Problem)
 			continue
 		}
 		fmt.Fprintf(b, "%s from %s to %s; ", count(run.Inputs, "input", "inputs"),
 			run.From.Local().Format(time.DateTime), run.To.Local().Format(time.DateTime))
+		fmt.Fprintf(b, "compared %s and %s; ", count(run.Compared, "decision", "decisions"),
+			count(run.Plans, "plan", "plans"))
 		if len(run.Differences) == 0 {
 			fmt.Fprintf(b, "the same %s", count(run.Keys, "route", "routes"))
 		} else {
 			fmt.Fprintf(b, "%s", count(len(run.Differences), "DIFFERENCE", "DIFFERENCES"))
 		}
 		if run.Undecided > 0 {
-			fmt.Fprintf(b, ", %d not yet decided", run.Undecided)
+			fmt.Fprintf(b, ", %s not decided upon", count(run.Undecided, "input", "inputs"))
 		}
 		if run.Gaps > 0 {
 			fmt.Fprintf(b, ", %s", count(run.Gaps, "gap", "gaps"))

@@ -128,6 +128,7 @@ type Agent struct {
 	snapshot       *calico.Snapshot // the newest of a datastore that was not locked
 	planned        *calico.Snapshot // snapshot and facts of the plan in force
 	plannedWith    Facts
+	unrecorded     *planInputs      // of the plan in force, while it is to be recorded
 	remotesPlanned *calico.Snapshot // that remotes was made of
 	remotesPools   []route.Pool     // likewise
 	ownNode        *calico.Node     // this node's object when it was last usable
@@ -254,6 +255,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 	if a.snapshot != nil {
 		a.applyPlan(ctx, now)
 		a.applyRemotes()
+		a.recordPlan(now)
 		a.received = time.Time{}
 		now = time.Now() // the speaker may have taken long
 		peers := a.deferral()

@@ -108,6 +108,7 @@ func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
 		return p, false
 	}
 	a.inputs = inputs{used, f.options(a.cfg.BGP)}
+	a.notePlan(used, f)
 	return p, true
 }
 

@@ -1,160 +1,20 @@
 package calico
 
 import (
-	"encoding/json"
-	"fmt"
 	"iter"
-	"reflect"
-	"strings"
+
+	"vpp-route-agent/internal/changes"
 )
 
-// Changes are what one snapshot has otherwise than the one before. They and a snapshot go to disk
-// as JSON, by the names of Snapshot's fields.
-type Changes struct {
-	// Set has the fields that differ; of maps just the items that are new or differ.
-	Set map[string]any `json:"set"`
-	// Gone are the keys of items that are there no more.
-	Gone map[string][]any `json:"gone,omitempty"`
+// ChangesOf yields what after has otherwise than before, which may be nil, see changes.Of.
+func ChangesOf(before, after *Snapshot) iter.Seq[changes.Changes] {
+	return changes.Of(before, after)
 }
 
-// maxItems bounds Changes: those of a large cluster are not encoded at once.
-const maxItems = 1000
-
-// ChangesOf yields what after has otherwise than before, which may be nil, in pieces of bounded
-// size, to be applied in this order. It looks into no map that they share.
-func ChangesOf(before, after *Snapshot) iter.Seq[Changes] {
-	return func(yield func(Changes) bool) {
-		d := differ{yield: yield, more: true}
-		d.start()
-		d.compare(before, after)
-		d.end()
-	}
-}
-
-// differ collects Changes.
-type differ struct {
-	Changes
-	items int // in Changes
-	yield func(Changes) bool
-	more  bool // is wanted
-}
-
-func (d *differ) start() {
-	d.Changes, d.items = Changes{Set: map[string]any{}, Gone: map[string][]any{}}, 0
-}
-
-func (d *differ) end() {
-	if d.more && len(d.Set)+len(d.Gone) > 0 {
-		d.more = d.yield(d.Changes)
-	}
-}
-
-// full ends a piece that has enough, and reports whether it did.
-func (d *differ) full() bool {
-	if d.items++; d.items < maxItems {
-		return false
-	}
-	d.end()
-	d.start()
-	return true
-}
-
-func (d *differ) compare(before, after *Snapshot) {
-	if before == nil {
-		before = &Snapshot{}
-	}
-	was, is := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
-	for i, f := range reflect.VisibleFields(is.Type()) {
-		switch a, b := was.Field(i), is.Field(i); {
-		case f.Tag.Get("json") == "-":
-		case f.Type.Kind() == reflect.Map && a.Pointer() == b.Pointer():
-		case f.Type.Kind() == reflect.Map && !b.IsNil():
-			if a.IsNil() {
-				d.Set[name(f)] = reflect.MakeMap(f.Type).Interface()
-			}
-			d.diff(name(f), a, b)
-		case !reflect.DeepEqual(a.Interface(), b.Interface()):
-			d.Set[name(f)] = b.Interface()
-		}
-	}
-}
-
-// name is what JSON calls a field.
-func name(f reflect.StructField) string {
-	if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
-		return tag
-	}
-	return f.Name
-}
-
-// diff compares two maps of one type.
-func (d *differ) diff(field string, was, is reflect.Value) {
-	changed, anyChanged := reflect.MakeMap(is.Type()), false
-	for items := is.MapRange(); items.Next(); {
-		before := was.MapIndex(items.Key())
-		if !before.IsValid() ||
-			!reflect.DeepEqual(before.Interface(), items.Value().Interface()) {
-			anyChanged = true
-			changed.SetMapIndex(items.Key(), items.Value())
-			d.Set[field] = changed.Interface()
-			if d.full() {
-				changed = reflect.MakeMap(is.Type())
-			}
-		}
-	}
-	if was.Len() == is.Len() && !anyChanged {
-		return
-	}
-	for keys := was.MapRange(); keys.Next(); {
-		if !is.MapIndex(keys.Key()).IsValid() {
-			d.Gone[field] = append(d.Gone[field], keys.Key().Interface())
-			d.full()
-		}
-	}
-}
-
-// RecordedChanges are Changes as JSON has them.
-type RecordedChanges struct {
-	Set  map[string]json.RawMessage `json:"set"`
-	Gone map[string]json.RawMessage `json:"gone"`
-}
+// RecordedChanges are those of a snapshot as JSON has them.
+type RecordedChanges struct{ changes.Recorded }
 
 // Apply returns before, which may be nil and stays as it is, with the changes.
 func (c RecordedChanges) Apply(before *Snapshot) (*Snapshot, error) {
-	after := &Snapshot{}
-	if before != nil {
-		*after = *before
-	}
-	all := reflect.ValueOf(after).Elem()
-	for _, f := range reflect.VisibleFields(all.Type()) {
-		field := all.FieldByIndex(f.Index)
-		set, gone := c.Set[name(f)], c.Gone[name(f)]
-		if set == nil && gone == nil {
-			continue
-		}
-		was := reflect.ValueOf(field.Interface())
-		field.SetZero() // what is there is shared, and must not be written to
-		if f.Type.Kind() == reflect.Map && string(set) != "null" {
-			field.Set(reflect.MakeMap(f.Type))
-			for items := was.MapRange(); items.Next(); {
-				field.SetMapIndex(items.Key(), items.Value())
-			}
-		}
-		if set != nil {
-			if err := json.Unmarshal(set, field.Addr().Interface()); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.Name, err)
-			}
-		}
-		if gone == nil {
-			continue
-		}
-		keys := reflect.New(reflect.SliceOf(f.Type.Key()))
-		if err := json.Unmarshal(gone, keys.Interface()); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
-		}
-		for i := range keys.Elem().Len() {
-			field.SetMapIndex(keys.Elem().Index(i), reflect.Value{})
-		}
-	}
-	return after, nil
+	return changes.Apply(c.Recorded, before)
 }

@@ -7,10 +7,12 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"vpp-route-agent/internal/changes"
 )
 
 // recorded writes changes and reads them again.
-func recorded(t *testing.T, c Changes) (r RecordedChanges) {
+func recorded(t *testing.T, c changes.Changes) (r RecordedChanges) {
 	t.Helper()
 	text, err := json.Marshal(c)
 	if err == nil {
@@ -78,7 +80,7 @@ func TestChanges(t *testing.T) {
 // What thousands of items have changed comes in pieces.
 func TestManyChanges(t *testing.T) {
 	large := &Snapshot{Revision: 9, Blocks: map[netip.Prefix]Block{}, Nodes: map[string]Node{}}
-	for i := range 2 * maxItems {
+	for i := range 2 * changes.MaxItems {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i)})
 		large.Blocks[netip.PrefixFrom(a, 32)] = Block{}
 		large.Nodes[a.String()] = Node{Name: a.String()}

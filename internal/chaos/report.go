@@ -51,9 +51,10 @@ var header = []string{"EVENT", "FORWARDS", "FLOWS", "LOST", "ALLOWED", "CONVERGE
 func printTable(w io.Writer, results []result, took time.Duration) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(header, "\t"))
-	held, skipped := 0, 0
+	held, skipped, again := 0, 0, replayed{}
 	for _, r := range results {
 		fmt.Fprintln(tw, strings.Join(columns(r), "\t"))
+		again.add(r.Replayed)
 		switch {
 		case r.Skipped != "":
 			skipped++
@@ -64,6 +65,7 @@ func printTable(w io.Writer, results []result, took time.Duration) {
 	tw.Flush()
 	fmt.Fprintf(w, "%d of %d held, %d could not be run here, in %s\n",
 		held, len(results)-skipped, skipped, took.Round(time.Second))
+	fmt.Fprintln(w, again)
 }
 
 func markdownTable(results []result) string {

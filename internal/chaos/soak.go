@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/testcluster"
@@ -87,6 +88,11 @@ func soak(ctx context.Context, s settings, d time.Duration, seed uint64) error {
 			}
 			return fmt.Errorf("round %d (%s) of -seed %d did not hold", seen.rounds, f.name, seed)
 		}
+	}
+	again, wrong := c.replayed(ctx)
+	fmt.Fprintln(s.out, again)
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
 	}
 	return nil
 }

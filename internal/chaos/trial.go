@@ -134,6 +134,7 @@ type result struct {
 	Failed     []string `json:"failed,omitempty"`
 	Notes      []string `json:"notes,omitempty"`
 	Skipped    string   `json:"skipped,omitempty"`
+	Replayed   replayed `json:"replayed"` // of the last attempt
 	OK         bool     `json:"ok"`
 
 	onlyPackets bool // not OK, but nothing else than packets was missed
@@ -196,6 +197,13 @@ func runFault(ctx context.Context, s settings, f fault, shared **cluster) result
 			return r
 		}
 		lost := runOnce(ctx, c, f, &r)
+		if r.OK && !f.upgrade { // an older agent may decide otherwise
+			var wrong []string
+			r.Replayed, wrong = c.replayed(ctx)
+			for _, what := range wrong {
+				r.miss(what)
+			}
+		}
 		whole := r.OK && !f.fresh
 		if !whole {
 			if !r.OK && s.keepLogs != "" {

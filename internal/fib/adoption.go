@@ -113,6 +113,9 @@ func (s *syncer) adopt(a adoption) {
 		}
 		e.actual, e.owner = r.digest, r.owner
 		e.set(isAdopted)
+		if e.owner == s.watched && r.object == nil && s.recorder != nil {
+			s.adoptedOwn = append(s.adoptedOwn, e)
+		}
 		if r.unsure {
 			e.set(isUnsure)
 		}

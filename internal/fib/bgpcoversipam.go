@@ -16,6 +16,9 @@ import (
 // coverHold is longer than the agent takes to notice that a session is gone or new.
 const coverHold = 3 * time.Second
 
+// mayYield: an origin may be one whose routes give way, see Facts.yields.
+func mayYield(o route.Origin) bool { return o == route.Etcd || o == route.External }
+
 // dirtyInside: who forwards for k decides about the routes that k covers.
 func (s *selection) dirtyInside(k route.Key) {
 	for _, keys := range s.coverable {
@@ -24,8 +27,8 @@ func (s *selection) dirtyInside(k route.Key) {
 			if inside.Table != k.Table || !k.Prefix.Contains(inside.Prefix.Addr()) {
 				break
 			}
-			if inside.Prefix != k.Prefix {
-				s.markDirty(s.get(inside))
+			if e := s.get(inside); e != nil && inside.Prefix != k.Prefix {
+				s.markDirty(e)
 			}
 		}
 	}
@@ -47,7 +50,7 @@ const (
 
 func (s *selection) covering(e *entry) covering {
 	switch {
-	case e != nil && e.want == nil && e.owner == sourceID(route.Own) && s.sync.isHeld(e):
+	case e != nil && e.want == nil && s.isLeft(e):
 		return coversAsOwn // of an earlier run: whether it is still one, Calico's data will say
 	case e == nil || e.want == nil || (Facts{Distances: s.distances}).yields(e.origin()):
 		return coversNothing
@@ -57,6 +60,11 @@ func (s *selection) covering(e *entry) covering {
 		return coversAsOwn
 	}
 	return coversBetter
+}
+
+// isLeft: an earlier run has left e, this node's own, and nobody knows yet whether it still is.
+func (s *selection) isLeft(e *entry) bool {
+	return e.owner == sourceID(route.Own) && s.sync.isHeld(e)
 }
 
 // bgpCover is Facts.BGPCover.
@@ -104,6 +112,14 @@ func (s *selection) ownCover(k route.Key) (netip.Prefix, bool) {
 
 // holdCovered changes c, which was selected for e, where only a cover speaks against what is there.
 func (s *selection) holdCovered(e *entry, c choice) choice {
+	if s.holds != nil {
+		delete(s.covered, e)
+		if c.forward == nil && c.covered != nil && s.holds(e.key()) {
+			s.covered[e] = s.now
+			c.hold()
+		}
+		return c
+	}
 	if c.forward != nil || c.covered == nil || e.want == nil || e.want.digest != c.covered.digest {
 		delete(s.covered, e)
 		return c
@@ -117,8 +133,18 @@ func (s *selection) holdCovered(e *entry, c choice) choice {
 		delete(s.covered, e)
 		return c
 	}
-	c.forward, c.origin, c.waiting = c.covered, c.coveredBy, false
+	c.hold()
 	return c
+}
+
+func (c *choice) hold() {
+	c.forward, c.origin, c.waiting, c.held = c.covered, c.coveredBy, false, true
+}
+
+// isCovered: what is there for e stays, though BGP covers it.
+func (s *selection) isCovered(e *entry) bool {
+	_, is := s.covered[e]
+	return is
 }
 
 // setConverging: not all BGP routes are known yet.

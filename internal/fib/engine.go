@@ -135,6 +135,10 @@ func New(c Config) *Engine {
 	_, e.sync.objects.bulk.provided = c.Dataplane.(Bulk)
 	e.sync.watched, e.sync.limits = sourceID(route.Own), c.Attempts
 	e.tune(c.Tuning)
+	if t.recorder != nil {
+		t.now = time.Now()
+		e.selection.noteSurroundings() // distances
+	}
 	return e
 }
 
@@ -301,7 +305,9 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 		e.allowSweep()
 	}
 	e.selection.releaseCovered()
+	e.selection.noteLeft()
 	dirty := e.selection.selectDirty(chunk)
+	e.selection.noteSettled()
 	return dirty || len(e.pending.learned) > 0
 }
 
@@ -524,6 +530,7 @@ func (e *Engine) setFacts(f route.Facts) {
 	}
 	if r := e.table.recorder; r != nil {
 		e.table.received = e.table.moment()
+		e.table.isTold = true
 		r.Facts(e.table.received, f)
 	}
 	e.selection.setFacts(f)

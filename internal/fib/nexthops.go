@@ -89,6 +89,9 @@ func (h *nextHops) get(n NextHop) *nextHop {
 
 func (h *nextHops) drop(hop *nextHop) {
 	hop.asks = false
+	if _, answered := h.answers[hop.NextHop]; answered && h.recorder != nil {
+		h.recorder.Forgotten(h.moment(), hop.NextHop)
+	}
 	delete(h.byKey, hop.NextHop)
 	delete(h.answers, hop.NextHop)
 	delete(h.covered, hop.NextHop)

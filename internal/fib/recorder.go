@@ -3,6 +3,7 @@ package fib
 import (
 	"iter"
 	"net/netip"
+	"slices"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -28,6 +29,10 @@ type Recorder interface {
 	Resolved(Moment, NextHop, route.Resolution)
 	// Surroundings are what else decides from now on.
 	Surroundings(Moment, Surroundings)
+	// Forgotten: what the data plane has said about a next hop does not count any more.
+	Forgotten(Moment, NextHop)
+	// Settled: all was decided at that moment, by what was told before.
+	Settled(Moment)
 	// Stands is what a key has at this moment: what sources want, and what was decided last. Only
 	// Checkpoint calls it.
 	Stands([]CandidateChange, Decision)
@@ -60,6 +65,8 @@ type Decision struct {
 	Reason Reason // also why a path is left out
 	// Waiting: what is programmed stays until a next hop has been looked up.
 	Waiting bool
+	// Held: what is programmed stays for a while, though a route of BGP covers it.
+	Held bool
 	// Received is when that came which decided, as far as it is known.
 	Received, At Moment
 }
@@ -110,6 +117,9 @@ type Surroundings struct {
 	Normal        [2]uint32
 	Distances     map[route.Origin]uint8 `json:",omitempty"`
 	Converging    bool
+	// Left are keys of this node's own that an earlier run has left, and about which Calico's data
+	// have said nothing yet. Sorted.
+	Left []route.Key `json:",omitempty"`
 }
 
 // Checkpoint tells the recorder how every key stands. What changes meanwhile it is told as ever, so
@@ -131,10 +141,18 @@ func (e *Engine) Checkpoint(pause func() bool) {
 			}
 			wanted = append(wanted, w)
 		}
-		d := Decision{Key: x.key(), Origin: x.origin(), Waiting: x.is(isWaiting), At: now}
+		d := Decision{Key: x.key(), Origin: x.origin(), Waiting: x.is(isWaiting),
+			Held: e.selection.isCovered(x), At: now}
 		d.programs(x.want)
 		e.table.recorder.Stands(wanted, d)
 	}, pause)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.selection; s.isTold || len(s.dirty) > 0 {
+		s.isTold = true // Settled is still to come
+	} else if s.view != nil {
+		s.recorder.Settled(s.settled)
+	}
 }
 
 func (d *Decision) programs(f *forward) {
@@ -157,6 +175,7 @@ func (s *selection) noteCandidate(k route.Key, origin route.Origin, kind route.K
 	if s.recorder == nil {
 		return
 	}
+	s.isTold = true
 	c := CandidateChange{Key: k, Origin: origin, Kind: kind, Preference: preference,
 		Received: s.received, At: s.moment()}
 	if set != nil {
@@ -170,17 +189,44 @@ func (s *selection) noteSurroundings() {
 	if s.recorder == nil {
 		return
 	}
+	s.isTold = true
 	s.recorder.Surroundings(s.moment(), Surroundings{
 		Own: s.own, Peers: s.peers, Services: s.services, Encapsulation: s.encapsulation,
-		Normal: s.normal, Distances: s.distances, Converging: s.converging,
+		Normal: s.normal, Distances: s.distances, Converging: s.converging, Left: s.left,
 	})
 }
 
-// decide hands sync what was chosen for e.
-func (s *selection) decide(e *entry, c choice) {
-	if s.recorder != nil && !e.goesOnAs(c) {
+// noteLeft tells the recorder which own routes of an earlier run count as this node's still.
+func (s *selection) noteLeft() {
+	if s.recorder == nil || len(s.adoptedOwn) == 0 && len(s.left) == 0 {
+		return
+	}
+	s.adoptedOwn = slices.DeleteFunc(s.adoptedOwn, func(e *entry) bool { return !s.isLeft(e) })
+	var left []route.Key
+	for _, e := range s.adoptedOwn {
+		left = append(left, e.key())
+	}
+	slices.SortFunc(left, route.CompareKeys)
+	if left = slices.Compact(left); !slices.Equal(left, s.left) {
+		s.left = left
+		s.noteSurroundings()
+	}
+}
+
+// noteSettled tells the recorder that all is decided.
+func (s *selection) noteSettled() {
+	if s.isTold && len(s.dirty) == 0 && s.view != nil {
+		s.isTold, s.settled = false, s.moment()
+		s.recorder.Settled(s.settled)
+	}
+}
+
+// decide hands sync what was chosen for e; wasHeld: what is there was held.
+func (s *selection) decide(e *entry, c choice, wasHeld bool) {
+	if s.recorder != nil && (wasHeld != c.held || !e.goesOnAs(c)) {
+		s.isTold = true
 		d := Decision{Key: e.key(), Origin: c.origin, Reason: c.reason, Waiting: c.waiting,
-			Received: s.received, At: s.moment()}
+			Held: c.held, Received: s.received, At: s.moment()}
 		d.programs(c.forward)
 		s.recorder.Decided(d)
 	}

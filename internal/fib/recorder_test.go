@@ -96,6 +96,13 @@ func (l *listener) Resolved(at Moment, n NextHop, r route.Resolution) {
 	l.say("%v is reached by %v %s", n.Address, r.Prefix, order(at))
 }
 
+func (l *listener) Forgotten(_ Moment, n NextHop) {
+	defer l.locked()()
+	l.say("%v is forgotten", n.Address)
+}
+
+func (l *listener) Settled(Moment) {}
+
 func (l *listener) Surroundings(_ Moment, s Surroundings) {
 	defer l.locked()()
 	l.around = s

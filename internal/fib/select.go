@@ -133,6 +133,8 @@ type choice struct {
 	// waiting: a next hop that matters has not been looked up yet, so what is programmed now stays
 	// as it is.
 	waiting bool
+	// held: forward is covered, see holdCovered.
+	held bool
 }
 
 // choose picks what one prefix should forward by, and says why. Options, which it may reorder, are

@@ -28,11 +28,17 @@ type selection struct {
 
 	// ownLengths counts what this node itself wants, by length: it looks for nothing else.
 	ownLengths [lengths]int
-	// coverable is what the origins want about which covers decide, sorted.
-	coverable map[route.Origin][]route.Key
+	// coverable are lists of the keys that an origin wants which may yield, each sorted: one for
+	// each origin, but of a Replay.
+	coverable [][]route.Key
 	// what stays although BGP covers it, and until when at least
 	covered    map[*entry]time.Time
 	converging bool // not all BGP routes are known yet
+	// holds says of a replay what stays; nil: coverHold does.
+	holds func(route.Key) bool
+	left  []route.Key // as noteLeft told last
+	// settled is when all was decided that the recorder was told of.
+	settled Moment
 
 	staleHops []*nextHop
 	staleSets []*pathSet
@@ -44,7 +50,7 @@ func newSelection(t *table, s *syncer, h *nextHops, distances map[route.Origin]u
 	return &selection{
 		table: t, sync: s, hops: h, distances: distances,
 		sets:    pathSets{byID: make(map[string]*pathSet)},
-		covered: make(map[*entry]time.Time), coverable: make(map[route.Origin][]route.Key),
+		covered: make(map[*entry]time.Time), coverable: make([][]route.Key, numSources),
 	}
 }
 
@@ -379,6 +385,7 @@ func (s *selection) answer(n NextHop, r route.Resolution, err error) {
 		return
 	}
 	if s.recorder != nil {
+		s.isTold = true
 		s.recorder.Resolved(s.moment(), n, r)
 	}
 	if hop.protected {
@@ -480,13 +487,13 @@ func (s *selection) choose(e *entry) {
 	if e.packed.flags&keyElevated != 0 {
 		base := s.counterpart(e)
 		if base == nil || base.first == nil {
-			s.decide(e, choice{})
+			s.decide(e, choice{}, false)
 			s.sync.settle(e)
 			return
 		}
 		e = base
 	}
-	covers, carried := s.covering(e), e.carries()
+	covers, carried, wasHeld := s.covering(e), e.carries(), s.isCovered(e)
 	c := s.holdCovered(e, s.selectEntry(e))
 	target, other := e, s.counterpart(e)
 	if c.elevated && (c.forward != nil || c.waiting) {
@@ -494,10 +501,10 @@ func (s *selection) choose(e *entry) {
 	}
 	if other != nil {
 		other.clear(isWanted)
-		s.decide(other, choice{})
+		s.decide(other, choice{}, false)
 	}
 	target.mark(isWanted, e.first != nil)
-	s.decide(target, c)
+	s.decide(target, c, wasHeld && target == e)
 	e.mark(isStatic, e.want != nil && e.attached())
 	if e.carries() != carried {
 		s.carriesOther(e.key())

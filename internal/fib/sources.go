@@ -206,7 +206,7 @@ func (s *sources) kept(k route.Key, origin route.Origin) bool {
 
 // setCoverable tells which keys origin wants, with what is held.
 func (s *sources) setCoverable(origin route.Origin) {
-	if origin != route.Etcd && origin != route.External {
+	if !mayYield(origin) {
 		return
 	}
 	keys := make([]route.Key, 0, len(s.routes[origin]))

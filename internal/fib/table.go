@@ -14,6 +14,7 @@ type table struct {
 	// recorder is Config.Recorder. received is when that came which is being worked through.
 	recorder Recorder
 	received Moment
+	isTold   bool // recorder was, since all was decided
 	changed  bool // Engine.Changed is to be signalled
 	// externalChanged: Engine.ExternalChanged is.
 	externalChanged bool
@@ -23,6 +24,8 @@ type table struct {
 	numElevated int
 	used        map[route.TableID]int // entries in each table (VRF) but 0
 	lengths     [lengths]int          // entries of each, in all tables
+	// adoptedOwn are entries of this node's own that were adopted, for the recorder.
+	adoptedOwn []*entry
 }
 
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a

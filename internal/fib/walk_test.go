@@ -90,11 +90,16 @@ func startWith(dp *fake, c Config) *running {
 	return startOn(dp, dp, c)
 }
 
-// startOn starts an engine on d, which is dp with more or other methods.
+// startOn starts an engine on d, which is dp with more or other methods. Whatever it does in tests
+// is replayed, unless they have a Recorder.
 func startOn(d Dataplane, dp *fake, c Config) *running {
 	// A new process has a new adapter, which tells its facts again.
 	dp.tell(dp.now)
 	c.Dataplane, c.Log = d, slog.New(slog.DiscardHandler)
+	replay := newReplaying()
+	if c.Recorder == nil {
+		c.Recorder = replay
+	}
 	e := New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -104,7 +109,13 @@ func startOn(d Dataplane, dp *fake, c Config) *running {
 			panic(err)
 		}
 	}()
-	return &running{Engine: e, dp: dp, stop: func() { cancel(); <-done }}
+	return &running{Engine: e, dp: dp, stop: func() {
+		cancel()
+		<-done
+		if all := replay.differences(); len(all) > 0 {
+			panic("a replay differs: " + strings.Join(all, "\n"))
+		}
+	}}
 }
 
 // walker takes random steps in a world and on an engine alike.
@@ -701,6 +712,9 @@ func (w *walker) settle() {
 			w.t.Fatalf("%v leads nowhere", k)
 		}
 	})
+	if w.replay.compared == 0 {
+		w.t.Fatal("nothing was replayed")
+	}
 	if all := w.replay.differences(); len(all) > 0 {
 		w.t.Fatalf("a replay differs: %s", strings.Join(all, "\n"))
 	}

@@ -17,9 +17,9 @@ import (
 type Record struct {
 	At     time.Time // by the clock of the host as it was when the record was written
 	Moment fib.Moment
-	// What is a Dropped, *fib.CandidateChange, *Decision, *Batch, *fib.BatchResult, *route.Facts,
-	// *Resolved, *fib.Surroundings, *calico.RecordedChanges, WantedStands, DecidedStands or
-	// Complete.
+	// What is a Dropped, *fib.CandidateChange, *Decision, *Batch, *fib.BatchResult, *FactsChange,
+	// *Resolved, *Forgotten, *fib.Surroundings, *calico.RecordedChanges, *PlanInputs,
+	// *Planned, Settled, WantedStands, DecidedStands or Complete.
 	What any
 	// State: it was so when the segment began, and had happened before.
 	State bool
@@ -47,6 +47,12 @@ type Batch struct {
 	Number uint64
 	Ops    []fib.BatchOp
 }
+
+// Settled: all was decided.
+type Settled struct{}
+
+// Forgotten is a next hop about which nothing counts any more that the data plane has said.
+type Forgotten struct{ fib.NextHop }
 
 // Resolved is how the data plane forwards to a next hop.
 type Resolved struct {
@@ -100,7 +106,7 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 	case kindAnswered:
 		return d.result(at)
 	case kindFacts:
-		return fromJSON(d, &route.Facts{})
+		return fromJSON(d, &FactsChange{})
 	case kindResolved:
 		return fromJSON(d, &Resolved{})
 	case kindSurroundings:
@@ -111,6 +117,14 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 		return DecidedStands{d.decision(at)}
 	case kindComplete:
 		return Complete{d.uint(), d.uint()}
+	case kindForgotten:
+		return fromJSON(d, &Forgotten{})
+	case kindSettled:
+		return Settled{}
+	case kindPlanInputs:
+		return fromJSON(d, &PlanInputs{})
+	case kindPlanned:
+		return fromJSON(d, &Planned{})
 	case kindDatastore:
 		return fromJSON(d, &calico.RecordedChanges{})
 	}
@@ -128,6 +142,7 @@ func (d *decoder) decision(at fib.Moment) *Decision {
 	out := &Decision{Decision: fib.Decision{At: at, Received: d.moment(), Key: d.key()}}
 	flags := d.byte()
 	out.Programs, out.Waiting = flags&isProgrammed != 0, flags&isWaiting != 0
+	out.Held = flags&isHeld != 0
 	out.Origin, out.Reason = route.Origin(d.byte()), d.text()
 	if out.Programs {
 		out.Kind = route.Kind(d.byte())

@@ -33,12 +33,18 @@ const (
 	kindWantedStands  // as kindCandidate
 	kindDecidedStands // as kindDecided
 	kindComplete      // the number of the segment, and of keys
+	kindSettled       // nothing
+	// JSON
+	kindForgotten
+	kindPlanInputs
+	kindPlanned
 )
 
 // Flags of a decision.
 const (
 	isProgrammed byte = 1 << iota
 	isWaiting
+	isHeld
 )
 
 // Flags of a key.

@@ -182,6 +182,9 @@ func decisionText(d *Decision) string {
 		text = "stays as it is"
 	case d.Programs:
 		text = fmt.Sprintf("%s of %v", actionText(d.Kind, d.Paths), d.Origin)
+		if d.Held {
+			text += " for now"
+		}
 	}
 	if d.Reason != "" {
 		text += ": " + d.Reason

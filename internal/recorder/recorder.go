@@ -63,16 +63,16 @@ type Recorder struct {
 	checkpoint func(pause func() bool)
 	begun      chan struct{} // a segment has
 
-	mu        sync.Mutex // guards what follows; never held across a call to the disk
-	queue     queue
-	snapshots []taken
-	inputs    inputs
-	segment   uint64 // the number of that which was begun last
-	stands    int    // keys of the checkpoint that is being taken for it
-	complete  uint64 // the segment whose checkpoint is in the queue as a whole; 0: none's is
-	stats     Stats
-	times     Times
-	inFlight  map[uint64]flying
+	mu       sync.Mutex // guards what follows; never held across a call to the disk
+	queue    queue
+	taken    []taken
+	inputs   inputs
+	segment  uint64 // the number of that which was begun last
+	stands   int    // keys of the checkpoint that is being taken for it
+	complete uint64 // the segment whose checkpoint is in the queue as a whole; 0: none's is
+	stats    Stats
+	times    Times
+	inFlight map[uint64]flying
 }
 
 // queue is the block that is being filled.
@@ -82,18 +82,19 @@ type queue struct {
 	dropped uint64 // records since the last one that had room
 }
 
-// inputs are what decides besides candidates, as JSON. A segment begins with them.
+// inputs are what decides besides candidates, but for facts as JSON. A segment begins with them.
 type inputs struct {
-	facts, surroundings string
-	resolved            map[fib.NextHop]string
-	isShared            bool   // the writer has resolved, too: it is copied before it is changed
-	identity            string // of facts
+	facts        route.Facts
+	surroundings string
+	resolved     map[fib.NextHop]string
+	isShared     bool // the writer has resolved, too: it is copied before it is changed
 }
 
-// taken is a snapshot of the datastore that the agent has taken.
+// taken is a snapshot of the datastore that the agent has taken, or a plan that it has made.
 type taken struct {
-	at fib.Moment
-	*calico.Snapshot
+	at       fib.Moment
+	snapshot *calico.Snapshot
+	plan     *plan
 }
 
 type flying struct {
@@ -174,20 +175,20 @@ func signal(c chan<- struct{}) {
 
 // waiting is what the writer takes at once.
 type waiting struct {
-	snapshots []taken
-	block     []byte
-	records   int
-	complete  uint64 // block ends the checkpoint of that segment; 0: of none
-	inputs    inputs // as they are after block
+	taken    []taken
+	block    []byte
+	records  int
+	complete uint64 // block ends the checkpoint of that segment; 0: of none
+	inputs   inputs // as they are after block
 }
 
 // take returns what waits, and leaves spare to be filled instead.
 func (r *Recorder) take(spare []byte) (w waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w = waiting{snapshots: r.snapshots, complete: r.complete, inputs: r.inputs}
+	w = waiting{taken: r.taken, complete: r.complete, inputs: r.inputs}
 	r.inputs.isShared = true
-	r.snapshots, r.complete = nil, 0
+	r.taken, r.complete = nil, 0
 	if w.records = r.queue.records; w.records > 0 {
 		w.block = r.queue.b
 		r.queue.b, r.queue.records = spare[:0], 0
@@ -278,9 +279,13 @@ func (r *Recorder) write(ctx context.Context) {
 		}
 		last := ctx.Err() != nil
 		all := r.take(spare)
-		for _, s := range all.snapshots {
-			w.datastore(w.block, w.snapshot, s)
-			w.snapshot = s.Snapshot
+		for _, t := range all.taken {
+			if t.plan != nil {
+				w.recordPlan(w.block, t.at, *t.plan)
+				continue
+			}
+			w.datastore(w.block, t.at, w.snapshot, t.snapshot)
+			w.snapshot = t.snapshot
 		}
 		w.block(all.block, all.records)
 		w.inputs = all.inputs
@@ -301,8 +306,9 @@ type writer struct {
 	*Recorder
 	ring     *ring
 	snapshot *calico.Snapshot // as last written
-	inputs   inputs           // as of what was last written
-	dropped  uint64           // records, when it wrote last
+	plan     planWritten
+	inputs   inputs // as of what was last written
+	dropped  uint64 // records, when it wrote last
 }
 
 // keysStanding is how many keys the last checkpoint has.
@@ -338,14 +344,21 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 			q.records++
 		}
 	}
-	add(kindFacts, w.inputs.facts)
+	if facts, err := json.Marshal(changeOf(route.Facts{}, w.inputs.facts)); err != nil {
+		w.noJSON(err)
+	} else if w.inputs.facts.Identity != "" {
+		add(kindFacts, string(facts))
+	}
 	add(kindSurroundings, w.inputs.surroundings)
 	for _, text := range w.inputs.resolved {
 		add(kindResolved, text)
 	}
 	put(q.b, q.records)
 	if w.snapshot != nil {
-		w.datastore(put, nil, taken{now, w.snapshot})
+		w.datastore(put, now, nil, w.snapshot)
+	}
+	if w.plan.inputs != nil {
+		w.writePlan(put, now, nil, w.plan.inputs, w.plan.digests)
 	}
 	if err != nil {
 		return err
@@ -375,28 +388,14 @@ func (w *writer) block(block []byte, records int) {
 	w.note(records, w.ring.write(w.dated(block), time.Now()))
 }
 
-// datastore has written what is new in s.
-func (w *writer) datastore(write func(block []byte, records int), before *calico.Snapshot,
-	s taken) {
-	var q queue
-	for c := range calico.ChangesOf(before, s.Snapshot) {
-		if q.records == 0 {
-			q.start()
-		}
-		if text, err := json.Marshal(c); err == nil {
-			q.kind(kindDatastore, s.at)
-			q.text(string(text))
-		} else {
-			w.noJSON(err)
-			q.kind(kindDropped, s.at)
-			q.uint(1)
-		}
-		if q.records++; len(q.b) >= enough {
-			write(q.b, q.records)
-			q.records = 0
-		}
+// datastore has written what after has otherwise than before.
+func (w *writer) datastore(write func(block []byte, records int), at fib.Moment,
+	before, after *calico.Snapshot) {
+	b := w.blocks(write, at)
+	for c := range calico.ChangesOf(before, after) {
+		b.add(kindDatastore, c)
 	}
-	write(q.b, q.records)
+	b.end()
 }
 
 // note takes how the disk has taken so many records.
@@ -474,8 +473,8 @@ func (r *Recorder) decision(kind recordKind, d fib.Decision, reason string) {
 	}
 	e.moment(d.Received)
 	e.key(d.Key)
-	e.b = append(e.b, flagIf(d.Programs, isProgrammed)|flagIf(d.Waiting, isWaiting),
-		byte(d.Origin))
+	e.b = append(e.b, flagIf(d.Programs, isProgrammed)|flagIf(d.Waiting, isWaiting)|
+		flagIf(d.Held, isHeld), byte(d.Origin))
 	e.text(reason)
 	if d.Programs {
 		e.b = append(e.b, byte(d.Kind))
@@ -536,9 +535,12 @@ func (r *Recorder) Answered(b fib.BatchResult) {
 
 // Facts implements fib.Recorder.
 func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
-	r.addJSON(at, kindFacts, f, func(text string) {
-		if r.inputs.facts = text; f.Identity != "" && f.Identity != r.inputs.identity {
-			r.inputs.identity, r.inputs.resolved = f.Identity, map[fib.NextHop]string{}
+	r.mu.Lock()
+	before := r.inputs.facts // nobody else changes them
+	r.mu.Unlock()
+	r.addJSON(at, kindFacts, changeOf(before, f), func(string) {
+		if r.inputs.facts = f; f.Identity != before.Identity {
+			r.inputs.resolved, r.inputs.isShared = nil, false
 		}
 	})
 }
@@ -546,13 +548,37 @@ func (r *Recorder) Facts(at fib.Moment, f route.Facts) {
 // Resolved implements fib.Recorder.
 func (r *Recorder) Resolved(at fib.Moment, n fib.NextHop, is route.Resolution) {
 	r.addJSON(at, kindResolved, Resolved{n, is}, func(text string) {
-		if in := &r.inputs; in.resolved == nil {
-			in.resolved = map[fib.NextHop]string{}
-		} else if in.isShared {
-			in.resolved = maps.Clone(in.resolved)
-		}
-		r.inputs.isShared, r.inputs.resolved[n] = false, text
+		r.inputs.ownResolved()
+		r.inputs.resolved[n] = text
 	})
+}
+
+// Forgotten implements fib.Recorder.
+func (r *Recorder) Forgotten(at fib.Moment, n fib.NextHop) {
+	r.addJSON(at, kindForgotten, Forgotten{n}, func(string) {
+		r.inputs.ownResolved()
+		delete(r.inputs.resolved, n)
+	})
+}
+
+// ownResolved has resolved belong to in alone, to be changed.
+func (in *inputs) ownResolved() {
+	switch {
+	case in.resolved == nil:
+		in.resolved = map[fib.NextHop]string{}
+	case in.isShared:
+		in.resolved = maps.Clone(in.resolved)
+	}
+	in.isShared = false
+}
+
+// Settled implements fib.Recorder.
+func (r *Recorder) Settled(at fib.Moment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begin(kindSettled, at) != nil {
+		r.end()
+	}
 }
 
 // Surroundings implements fib.Recorder.
@@ -565,12 +591,20 @@ func (r *Recorder) Surroundings(at fib.Moment, s fib.Surroundings) {
 func (r *Recorder) Datastore(at time.Time, s *calico.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.snapshots) == maxSnapshots { // the next one has what this would have said
-		r.snapshots = slices.Delete(r.snapshots, 0, 1)
+	isSnapshot := func(t taken) bool { return t.snapshot != nil }
+	if first := slices.IndexFunc(r.taken, isSnapshot); len(r.taken) >= maxSnapshots && first >= 0 {
+		// the next one has what this would have said; nothing is known of it for a plan
+		next := slices.IndexFunc(r.taken[first+1:], isSnapshot)
+		r.taken = slices.Delete(r.taken, first, first+1+max(next, 0))
 		r.queue.dropped++
 		r.stats.Dropped++
 	}
-	r.snapshots = append(r.snapshots, taken{r.At(at), s})
+	r.add(taken{at: r.At(at), snapshot: s})
+}
+
+// add adds what the writer is to encode. The caller holds mu.
+func (r *Recorder) add(t taken) {
+	r.taken = append(r.taken, t)
 	if r.queue.records == 0 {
 		signal(r.wake)
 	}

@@ -126,7 +126,7 @@ func TestEachKindOfRecord(t *testing.T) {
 			At: at + 2},
 		{Key: host(9), Programs: true, Kind: route.Via, Paths: paths,
 			Digest: route.Route{Paths: paths}.Digest(), Origin: route.BGP, At: at + 2},
-		{Key: host(2), Origin: route.BGP, Waiting: true, At: at + 2},
+		{Key: host(2), Origin: route.BGP, Waiting: true, Held: true, At: at + 2},
 	}
 	ops := []fib.BatchOp{
 		{Key: inTable, Digest: 5, Queued: at + 2},
@@ -155,7 +155,9 @@ func TestEachKindOfRecord(t *testing.T) {
 	r.Facts(at+5, facts)
 	r.Resolved(at+6, hop, resolution)
 	r.Surroundings(at+7, around)
-	until(t, written(r, 12))
+	r.Forgotten(at+8, hop)
+	r.Settled(at + 8)
+	until(t, written(r, 14))
 	snapshots := []*calico.Snapshot{{Revision: 1, Nodes: map[string]calico.Node{"a": {Name: "a"},
 		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2, Nodes: map[string]calico.Node{
 		"b": {Name: "b", ASNumber: 7}}}, {Revision: 2}}
@@ -166,8 +168,8 @@ func TestEachKindOfRecord(t *testing.T) {
 
 	want := []any{&candidates[0], &candidates[1], &candidates[2], &Decision{Decision: decisions[0]},
 		&Decision{Decision: decisions[1]}, &Decision{Decision: decisions[2]}, &Batch{3, ops},
-		&result, &facts,
-		&Resolved{hop, resolution}, &around}
+		&result, &FactsChange{Facts: facts}, &Resolved{hop, resolution}, &around,
+		&Forgotten{hop}, Settled{}}
 	all, problems := readAll(t, r.cfg.Dir)
 	if len(problems) > 0 || len(all) != len(want)+3 {
 		t.Fatalf("read %d records instead of %d, problems %v", len(all), len(want)+3, problems)
@@ -180,7 +182,7 @@ func TestEachKindOfRecord(t *testing.T) {
 	var s *calico.Snapshot
 	for i, want := range snapshots {
 		var err error
-		s, err = all[11+i].What.(*calico.RecordedChanges).Apply(s)
+		s, err = all[13+i].What.(*calico.RecordedChanges).Apply(s)
 		if err != nil || !reflect.DeepEqual(s, want) {
 			t.Errorf("snapshot %d is\n%+v instead of\n%+v, %v", i, s, want, err)
 		}
@@ -378,7 +380,7 @@ func TestDiskStalls(t *testing.T) {
 	}
 	s := r.Stats()
 	r.mu.Lock()
-	if n := len(r.snapshots); n > maxSnapshots {
+	if n := len(r.taken); n > maxSnapshots {
 		t.Errorf("%d snapshots wait", n)
 	}
 	queued := cap(r.queue.b)

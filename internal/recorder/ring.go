@@ -18,7 +18,7 @@ import (
 const (
 	format = "vpp-route-agent recorder"
 	// version changes with the form of any record: a segment of another version is not read.
-	version = 1
+	version = 2
 
 	suffix = ".rec"
 	// parts is in how many segments a ring is cut: so much of it goes at once. One whose checkpoint

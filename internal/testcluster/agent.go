@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +23,7 @@ import (
 	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/recorder"
 )
 
 // AgentProtocol marks our agent's routes in the kernel, its default.
@@ -206,6 +209,20 @@ func (a *Agent) Audited(ctx context.Context) (FIB, error) {
 		found[s.Prefix] = r
 	}
 	return found, nil
+}
+
+// Replayed is what the agent's binary decides again by the records of all its processes.
+func (a *Agent) Replayed(ctx context.Context) (r recorder.Replayed, err error) {
+	out, err := exec.CommandContext(ctx, a.Binary, "replay", "--state-dir", a.StateDir,
+		"-o", "json").Output()
+	exit := &exec.ExitError{}
+	if errors.As(err, &exit) && len(out) > 0 { // something differs, as it says
+		err = nil
+	}
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	return r, err
 }
 
 // MetricsAddress is the agent's default.

@@ -1,0 +1,180 @@
+package recorder
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/changes"
+	"vpp-route-agent/internal/route"
+)
+
+// planInputs are those of the plans here.
+type planInputs struct {
+	Limit   int
+	Blocked map[string]bool
+}
+
+// nodesAllowed is the plan here.
+func nodesAllowed(s *calico.Snapshot, in *planInputs, wrong bool) []PlanPart {
+	var allowed []string
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		if _, there := s.Nodes[name]; there && !in.Blocked[name] && len(allowed) < in.Limit {
+			allowed = append(allowed, name)
+		}
+	}
+	count := len(s.Nodes)
+	if wrong {
+		count++
+	}
+	return []PlanPart{{"allowed", allowed}, {"count", count}}
+}
+
+// testPlanner plans for tests.
+type testPlanner struct {
+	snapshot *calico.Snapshot
+	inputs   *planInputs
+	wrong    bool
+}
+
+func (p *testPlanner) Datastore(c calico.RecordedChanges) (err error) {
+	p.snapshot, err = c.Apply(p.snapshot)
+	return err
+}
+
+func (p *testPlanner) Inputs(c PlanInputs) (err error) {
+	p.inputs, err = changes.Apply(c.Recorded, p.inputs)
+	return err
+}
+
+func (p *testPlanner) Plan() []PlanPart { return nodesAllowed(p.snapshot, p.inputs, p.wrong) }
+
+func noPlanner(string) Planner { return &testPlanner{} }
+
+// Plans are made again, also where the beginning of the records is gone; what differs is named.
+func TestReplayOfPlans(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 256<<10)
+	stop := start(t, r)
+	r.Facts(r.At(time.Now()), route.Facts{Identity: "1"})
+	const n = 1000
+	for i := range n {
+		s := &calico.Snapshot{Revision: int64(i), Nodes: map[string]calico.Node{}}
+		for k := range 20 {
+			name := fmt.Sprint((i + k) % 100)
+			s.Nodes[name] = calico.Node{Name: name, ASNumber: uint32(i / 100)}
+		}
+		before := r.Stats().Written
+		in := &planInputs{Limit: i % 10, Blocked: map[string]bool{fmt.Sprint(i % 100): true}}
+		r.Datastore(time.Now(), s)
+		r.Plan(time.Now(), in, nodesAllowed(s, in, false))
+		r.Settled(r.At(time.Now()))
+		if i%3 == 0 { // else snapshots have no room
+			until(t, written(r, before+1))
+		}
+	}
+	stop()
+	if all, err := listSegments(dir); err != nil || len(all) < 4 || all[0].number == 1 {
+		t.Fatalf("the beginning is there: %v, %v", all, err)
+	}
+	for _, wrong := range []bool{false, true} {
+		got, problems, err := Replay(dir, func(node string) Planner {
+			if node != r.cfg.Node {
+				t.Errorf("a planner for %q", node)
+			}
+			return &testPlanner{wrong: wrong}
+		})
+		if err != nil || len(problems) > 0 || len(got.Runs) != 1 {
+			t.Fatal(got, problems, err)
+		}
+		run := got.Runs[0]
+		if run.Plans < 20 || wrong != (len(run.Differences) == min(run.Plans, maxDifferences)) ||
+			!wrong && len(run.Differences) > 0 {
+			t.Errorf("%d plans, differences %+v", run.Plans, run.Differences)
+		}
+		for _, d := range run.Differences {
+			if wrong && d.Key != "plan: count" {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+}
+
+// A burst of plans costs one, and the snapshot that it was made of comes before it.
+func TestOnlyTheLastPlanWaits(t *testing.T) {
+	r := newRecorder(t, t.TempDir(), 1<<20)
+	for i := range 3 * maxSnapshots {
+		s := &calico.Snapshot{Revision: int64(i)}
+		r.Datastore(time.Now(), s)
+		in := &planInputs{Limit: i}
+		r.Plan(time.Now(), in, nodesAllowed(s, in, false))
+	}
+	last := r.taken[len(r.taken)-1]
+	if len(r.taken) > maxSnapshots+1 || last.plan.inputs.(*planInputs).Limit != 3*maxSnapshots-1 {
+		t.Errorf("%d wait, last %+v", len(r.taken), last)
+	}
+	for range maxSnapshots + 1 { // the plan's snapshot goes, and the plan with it
+		r.Datastore(time.Now(), &calico.Snapshot{})
+	}
+	for _, x := range r.taken {
+		if x.plan != nil {
+			t.Errorf("a plan waits without its snapshot")
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	type inner struct {
+		secret int
+		Any    any
+	}
+	type all struct {
+		List []netip.Prefix
+		Map  map[netip.Addr]*inner
+		Any  any
+	}
+	one := func(change func(*all)) all {
+		a := all{List: []netip.Prefix{pfx("10.0.0.0/8"), pfx("fd00::/8")},
+			Map: map[netip.Addr]*inner{}, Any: inner{Any: "x"}}
+		for i := range 50 {
+			a.Map[netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})] = &inner{secret: i}
+		}
+		change(&a)
+		return a
+	}
+	first := one(func(*all) {})
+	seen := map[uint64]string{}
+	for name, change := range map[string]func(*all){
+		"nothing":      func(*all) {},
+		"order":        func(a *all) { a.List[0], a.List[1] = a.List[1], a.List[0] },
+		"shorter":      func(a *all) { a.List = a.List[:1] },
+		"none":         func(a *all) { a.List = nil },
+		"empty":        func(a *all) { a.List = a.List[:0] },
+		"unexported":   func(a *all) { a.Map[netip.MustParseAddr("10.0.0.7")].secret++ },
+		"a nil":        func(a *all) { a.Map[netip.MustParseAddr("10.0.0.7")] = nil },
+		"a key":        func(a *all) { delete(a.Map, netip.MustParseAddr("10.0.0.7")) },
+		"another type": func(a *all) { a.Any = &inner{Any: "x"} },
+		"a value":      func(a *all) { a.Any = inner{Any: "y"} },
+		"no map":       func(a *all) { a.Map = nil },
+	} {
+		a, again := one(change), one(change)
+		d := Digest(a)
+		if !reflect.DeepEqual(a, again) || d != Digest(again) {
+			t.Errorf("%s: equal values have digests %x and %x", name, d, Digest(again))
+		}
+		if other, there := seen[d]; there {
+			t.Errorf("%s and %s have the same digest", name, other)
+		}
+		if seen[d] = name; (d == Digest(first)) != (name == "nothing") {
+			t.Errorf("%s has digest %x", name, d)
+		}
+	}
+	if !strings.HasPrefix(digestText(first), fmt.Sprintf("%016x", Digest(first))) {
+		t.Error(digestText(first))
+	}
+}
