@@ -21,7 +21,7 @@ func dumpCommand() *cobra.Command {
 
 With an address or prefix: what is about that prefix, or about all prefixes that contain the
 address, and where records are missing. docs/recorder.md lists the objects. The state directory is
-read: the agent need not run.`,
+read: the agent need not run. What peers have sent is written by mrt.`,
 		Example: `  vpp-route-agent dump --since 10m
   vpp-route-agent dump 10.1.0.0/26 | jq -c 'select(.record == "decided")'`,
 		Args: func(_ *cobra.Command, args []string) error {

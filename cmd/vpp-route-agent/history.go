@@ -78,7 +78,7 @@ func sayProblems(w io.Writer, problems []error, err error) error {
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: does the agent run with this --state-dir, and not with "+
-			"--recorder-size 0?", err)
+			"--recorder-size 0 or, for mrt, --recorder-updates-size 0?", err)
 	}
 	return err
 }

@@ -221,7 +221,7 @@ func TestOldSegmentsGo(t *testing.T) {
 
 func sizeOf(t *testing.T, dir string) (n int64) {
 	t.Helper()
-	all, err := listSegments(dir)
+	all, err := listSegments(dir, suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +461,7 @@ func TestNoStubs(t *testing.T) {
 	if err := w.write(nil, time.Now()); !errors.Is(err, full) {
 		t.Error(err)
 	}
-	if all, err := listSegments(w.dir); err != nil || len(all) > 0 {
+	if all, err := listSegments(w.dir, suffix); err != nil || len(all) > 0 {
 		t.Errorf("it left %v, %v", all, err)
 	}
 }
