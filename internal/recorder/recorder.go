@@ -324,7 +324,7 @@ func (r *Recorder) write(ctx context.Context) {
 		w.block(all.block, all.records)
 		w.inputs = all.inputs
 		if all.complete != 0 {
-			w.ring.complete(all.complete, r.keysStanding())
+			w.ring.complete(all.complete, r.keysStanding(), time.Now())
 		}
 		if spare = all.block; cap(spare) > maxSpare {
 			spare = nil
@@ -351,19 +351,20 @@ func (r *Recorder) keysStanding() int {
 	return r.stands
 }
 
-// preamble writes what a segment begins with, and has the rest of the checkpoint taken.
+// preamble writes what a segment begins with, and has the rest of the checkpoint taken. It is half
+// of a segment at most: of a larger one the rest is left out, and no other is tried for an hour.
 func (w *writer) preamble(write func(block []byte) error) (err error) {
 	now := w.At(time.Now())
+	var size int64
+	var leftOut int // records
 	put := func(block []byte, records int) {
 		if records == 0 || err != nil {
 			return
 		}
-		if isTooLong(block) { // readers know that the checkpoint is not whole
-			q := queue{}
-			q.start()
-			q.kind(kindDropped, now)
-			q.uint(uint64(records))
-			block = q.b
+		size += int64(len(block))
+		if isTooLong(block) || size > w.ring.most()/2 {
+			leftOut += records
+			return
 		}
 		block[durable.BlockHeader] = blockState
 		err = write(w.dated(block))
@@ -383,11 +384,26 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 		add(kindResolved, text)
 	}
 	put(q.b, q.records)
-	if w.snapshot != nil {
+	switch {
+	case w.snapshot == nil:
+	case w.ring.hasRoom():
 		w.datastore(put, nil, taken{now, w.snapshot})
+	default:
+		leftOut++
+	}
+	if leftOut > 0 && err == nil { // readers know that the checkpoint is not whole
+		q = queue{}
+		q.start()
+		q.kind(kindDropped, now)
+		q.uint(uint64(leftOut))
+		q.b[durable.BlockHeader] = blockState
+		err = write(w.dated(q.b))
 	}
 	if err != nil {
 		return err
+	}
+	if size > w.ring.most()/2 {
+		w.ring.tooLarge = time.Now()
 	}
 	w.mu.Lock()
 	w.segment = w.ring.last().number

@@ -40,6 +40,7 @@ type ring struct {
 	header header
 	// preamble is called to write what a segment begins with.
 	preamble   func(write func(block []byte) error) error
+	base       int64     // bytes that the last segment has of what it begins with
 	isComplete bool      // the last segment has a checkpoint
 	hasGap     bool      // records of it are missing
 	tooLarge   time.Time // when a checkpoint did not fit into a segment
@@ -77,20 +78,27 @@ func (w *ring) isSegmentOver(bytes int64, now time.Time) bool {
 		}
 		return true
 	}
+	// Half of what is written, at least, is what happens.
+	isLong := bytes > max(w.usual(), 2*w.base)
 	if !w.hasRoom() {
-		return bytes > w.usual()
+		return isLong
 	}
 	if w.hasGap && now.Sub(w.header.Began) > afterGap {
 		return true // what happened before is known again
 	}
 	young := w.keys > manyKeys && now.Sub(w.header.Began) < time.Hour
-	return bytes > w.usual() && w.isComplete && !young
+	return isLong && w.isComplete && !young
 }
 
-// complete: a segment has its checkpoint, of so many keys.
-func (w *ring) complete(segment uint64, keys int) {
-	if w.file != nil && w.last().number == segment {
-		w.isComplete, w.keys = true, keys
+// complete: a segment has its checkpoint, of so many keys. One that leaves no room is not taken
+// again soon.
+func (w *ring) complete(segment uint64, keys int, now time.Time) {
+	if w.file == nil || w.last().number != segment {
+		return
+	}
+	w.isComplete, w.keys, w.base = true, keys, w.last().bytes
+	if w.base > w.most()/4*3 {
+		w.tooLarge = now
 	}
 }
 
@@ -108,5 +116,6 @@ func (w *ring) beginWith(now time.Time, write func(block []byte) error) error {
 	if err == nil && w.preamble != nil {
 		err = w.preamble(write)
 	}
+	w.base = w.last().bytes
 	return err
 }
