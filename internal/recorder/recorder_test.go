@@ -438,7 +438,7 @@ func TestProblemIsShown(t *testing.T) {
 		w.ring.retry, r.updates.files.retry = time.Time{}, time.Time{}
 		candidate(r, 1)
 		w.block(w.take(nil).block, 1)
-		r.updates.note(1, r.updates.files.write([]byte{1}, time.Now()))
+		r.updates.took(1, r.updates.files.write([]byte{1}, time.Now()))
 	}
 	write()
 	first := []Stats{r.Stats(), updateStats(r)}

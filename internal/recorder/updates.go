@@ -35,14 +35,8 @@ type updates struct {
 	mu      sync.Mutex // guards what follows; never held across a call to the disk
 	queue   []byte
 	records int
-	changes []sessionChange // of sessions, in the queue
+	changes map[*session]bool // that came up, or went (false), since the queue was taken
 	stats   Stats
-}
-
-// sessionChange: a session is up, or is not any more.
-type sessionChange struct {
-	session *session
-	up      bool
 }
 
 // session is the bgp.Tap of a session.
@@ -53,7 +47,8 @@ type session struct {
 }
 
 func newUpdates(r *Recorder, size int64) *updates {
-	u := &updates{owner: r, wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	u := &updates{owner: r, wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		changes: map[*session]bool{}}
 	u.files = files{dir: updatesDir(r.cfg.Dir), suffix: updatesSuffix, size: size,
 		open: func(path string) (*os.File, error) { return r.open(path) },
 		isOver: func(bytes int64, _ time.Time) bool {
@@ -84,10 +79,19 @@ func (s *session) change(at time.Time, up bool) {
 	if !up {
 		from, to = mrt.Established, mrt.Idle
 	}
-	s.to.add(func(b []byte) []byte {
-		s.to.changes = append(s.to.changes, sessionChange{s, up})
-		return s.mrt.StateChange(b, at, from, to)
-	})
+	s.to.note(s, up)
+	s.to.add(func(b []byte) []byte { return s.mrt.StateChange(b, at, from, to) })
+}
+
+// note notes a change, also one for whose record there is no room.
+func (u *updates) note(s *session, up bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.changes[s] && !up {
+		delete(u.changes, s) // nobody has heard of it
+	} else {
+		u.changes[s] = up
+	}
 }
 
 // add queues a record, or counts it if too many wait.
@@ -131,16 +135,14 @@ func (u *updates) run(ctx context.Context) {
 		last = ctx.Err() != nil
 		u.mu.Lock()
 		block, records, changes := u.queue, u.records, u.changes
-		u.queue, u.records, u.changes = spare[:0], 0, nil
+		u.queue, u.records, u.changes = spare[:0], 0, map[*session]bool{}
 		u.mu.Unlock()
 		if records > 0 {
-			u.note(records, u.files.write(block, time.Now()))
+			u.took(records, u.files.write(block, time.Now()))
 		}
-		for _, c := range changes {
-			if c.up {
-				up[c.session] = true
-			} else {
-				delete(up, c.session)
+		for s, isUp := range changes {
+			if up[s] = true; !isUp {
+				delete(up, s)
 			}
 		}
 		if spare = block; cap(spare) > maxSpare {
@@ -162,8 +164,8 @@ func standing(up map[*session]bool, now time.Time) (b []byte) {
 	return b
 }
 
-// note takes how the disk has taken so many records.
-func (u *updates) note(records int, err error) {
+// took notes how the disk has taken so many records.
+func (u *updates) took(records int, err error) {
 	u.mu.Lock()
 	before := u.stats.Problem
 	u.stats.took(records, err, time.Now(), &u.files)

@@ -178,6 +178,13 @@ func TestUpdatesWhileTheDiskStalls(t *testing.T) {
 	for range 5000 { // returns
 		update(tap, time.Now(), 4000)
 	}
+	late := r.Tap(sessionWith(2)) // that it is up is not lost
+	r.Tap(sessionWith(3)).End(time.Now())
+	r.updates.mu.Lock()
+	if c := r.updates.changes; !c[late.(*session)] || len(c) > 2 {
+		t.Errorf("sessions that have come up or gone: %v", c)
+	}
+	r.updates.mu.Unlock()
 	r.updates.mu.Lock()
 	queued := cap(r.updates.queue)
 	r.updates.mu.Unlock()
