@@ -51,6 +51,10 @@ var quiet = map[string]string{
 	"recorder_bytes":                 "has a bound",
 	"recorder_records_total":         "counts work",
 	"recorder_records_dropped_total": "no packet depends on it",
+	"recorder_updates_ok":            "no packet depends on it",
+	"recorder_updates_bytes":         "has a bound",
+	"recorder_updates_total":         "counts work",
+	"recorder_updates_dropped_total": "no packet depends on it",
 
 	"etcd_relists_total": "compaction is nothing to wake anybody for, and what a list " +
 		"lacks is held, with an alert",

@@ -48,6 +48,9 @@ type Config struct {
 	// Sink may be nil: what peers announce is not reported. Then Peers shows no LastUpdate, and
 	// unusable paths are not counted.
 	Sink Sink
+	// Tap is called in the goroutine of a session that has come up, and returns who is told what
+	// its peer sends; nil: nobody is.
+	Tap func(bgp.Session) bgp.Tap
 	// Passwords may be nil: no secret is known.
 	Passwords Passwords
 	// LimitRetry is how long a peer stays down that sent more prefixes than its limit; 0 means
@@ -145,6 +148,9 @@ func New(cfg Config) (*Speaker, error) {
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
 	s.applied.server.OnSession(s.handleEvent)
+	if cfg.Tap != nil {
+		s.tap()
+	}
 	s.applied.server.OnPanic(func(peer, what string) {
 		id, _ := parsePeer(peer)
 		s.crashes.note(id, what, time.Now())

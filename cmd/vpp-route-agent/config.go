@@ -97,6 +97,7 @@ type config struct {
 	adminSocket        string
 	stateDir           string
 	recorderSize       int64 // bytes; 0: nothing is recorded
+	updatesSize        int64 // bytes besides for what peers send; 0: none of that is
 	deferral           time.Duration
 	encapPause         time.Duration
 	spotChecks         int

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -47,22 +50,20 @@ answered, with the time of each step. The state directory is read: the agent nee
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix, err := agent.ParsePrefixOrAddr(args[0])
+			prefix, about, err := parseAbout(args[0])
 			if err != nil {
-				return usageError{err}
-			}
-			about := func(k route.Key) bool { return k.Prefix == prefix }
-			if _, err := netip.ParseAddr(args[0]); err == nil {
-				about = func(k route.Key) bool { return k.Prefix.Contains(prefix.Addr()) }
-			}
-			steps, problems, err := recorder.History(recorderDir(dir), prefix, about)
-			if err := sayProblems(cmd.ErrOrStderr(), problems, err); err != nil {
 				return err
 			}
+			w := bufio.NewWriter(cmd.OutOrStdout())
+			printer := historyPrinter(w, prefix)
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), append([]recorder.Step{}, steps...))
+				printer = listPrinter[recorder.Step](w)
 			}
-			return printHistory(cmd.OutOrStdout(), steps)
+			problems, err := recorder.History(recorderDir(dir), prefix, about, printer.each)
+			if err == nil {
+				err = printer.end()
+			}
+			return sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
 		},
 	}
 	outputFlag(c, &asJSON)
@@ -77,19 +78,70 @@ func sayProblems(w io.Writer, problems []error, err error) error {
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: does the agent run with this --state-dir, and not with "+
-			"--recorder-size 0?", err)
+			"--recorder-size 0 or, for mrt, --recorder-updates-size 0?", err)
 	}
 	return err
 }
 
-func printHistory(w io.Writer, steps []recorder.Step) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tPREFIX\tSTEP\tAFTER\tWHAT")
-	for _, s := range steps {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.At.Local().Format(recordTime),
-			keyText(s.Prefix, s.Table, s.Elevated), s.Step, took(s.Seconds), s.Text)
+// parseAbout says which keys an argument is about: those of a prefix, or all that contain an
+// address.
+func parseAbout(text string) (prefix netip.Prefix, about func(route.Key) bool, err error) {
+	if prefix, err = agent.ParsePrefixOrAddr(text); err != nil {
+		return prefix, nil, usageError{err}
 	}
-	return tw.Flush()
+	if _, err := netip.ParseAddr(text); err == nil {
+		return prefix, func(k route.Key) bool { return k.Prefix.Contains(prefix.Addr()) }, nil
+	}
+	return prefix, func(k route.Key) bool { return k.Prefix == prefix }, nil
+}
+
+// printer prints what comes one by one, so that memory does not grow with it.
+type printer[T any] struct {
+	each func(T) error
+	end  func() error
+}
+
+// historyPrinter prints a table. The column of prefixes grows when a longer one comes.
+func historyPrinter(w io.Writer, prefix netip.Prefix) printer[recorder.Step] {
+	width := max(len("PREFIX"), len(prefix.String()))
+	row := func(at, prefix, step, after, what string) error {
+		width = max(width, len(prefix))
+		_, err := fmt.Fprintf(w, "%-*s  %-*s  %-*s  %-*s  %s\n", len(recordTime), at, width, prefix,
+			len(recorder.StepDatastore), step, len("59m59.9s"), after, what)
+		return err
+	}
+	head := sync.OnceValue(func() error { return row("TIME", "PREFIX", "STEP", "AFTER", "WHAT") })
+	return printer[recorder.Step]{
+		each: func(s recorder.Step) error {
+			return errors.Join(head(), row(s.At.Local().Format(recordTime),
+				keyText(s.Prefix, s.Table, s.Elevated), string(s.Step), took(s.Seconds), s.Text))
+		},
+		end: head,
+	}
+}
+
+// listPrinter prints a list as printJSON does.
+func listPrinter[T any](w io.Writer) printer[T] {
+	before, n := "[\n  ", 0
+	return printer[T]{
+		each: func(v T) error {
+			text, err := json.MarshalIndent(v, "  ", "  ")
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(w, "%s%s", before, text)
+			before, n = ",\n  ", n+1
+			return err
+		},
+		end: func() error {
+			end := "\n]\n"
+			if n == 0 {
+				end = "[]\n"
+			}
+			_, err := io.WriteString(w, end)
+			return err
+		},
+	}
 }
 
 func keyText(p netip.Prefix, table uint32, elevated bool) string {

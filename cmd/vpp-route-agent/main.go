@@ -72,7 +72,7 @@ plan --diff 1 means that something would change, and 2 any error.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), statusCommand(), explainCommand(), historyCommand(),
-		traceCommand(), replayCommand(), peersCommand(),
+		traceCommand(), dumpCommand(), mrtCommand(), replayCommand(), peersCommand(),
 		routesCommand(), tunnelsCommand(), auditCommand(), guardCommand(), externalCommand(),
 		drainCommand(), logLevelCommand(), planCommand(), diffCommand(),
 		supportCommand(), reflectorsCommand(),

@@ -290,14 +290,16 @@ func parseGuardShare(c *config, s string) error {
 	return nil
 }
 
-// parseRecorderSize: a ring of less would lose its records within seconds of a change.
-func parseRecorderSize(c *config, s string) error {
-	mebibytes, err := strconv.ParseUint(s, 10, 20)
-	if err != nil || mebibytes > 0 && mebibytes < 8 {
-		return fmt.Errorf("%q is neither 0 nor a number of MiB from 8 to %d", s, 1<<20-1)
+// recorderSize: a ring of less would lose its records within seconds of a change.
+func recorderSize(field func(*config) *int64) func(*config, string) error {
+	return func(c *config, s string) error {
+		mebibytes, err := strconv.ParseUint(s, 10, 20)
+		if err != nil || mebibytes > 0 && mebibytes < 8 {
+			return fmt.Errorf("%q is neither 0 nor a number of MiB from 8 to %d", s, 1<<20-1)
+		}
+		*field(c) = int64(mebibytes) << 20
+		return nil
 	}
-	c.recorderSize = int64(mebibytes) << 20
-	return nil
 }
 
 // limitClasses are short names of scopes.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"vpp-route-agent/bgp"
 	"vpp-route-agent/bgp/gobgp"
 	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/agent"
@@ -162,7 +163,8 @@ func (p *program) addRecorder() error {
 		return nil
 	}
 	p.conf.Recorder = recorder.New(recorder.Config{Dir: recorderDir(p.cfg.stateDir),
-		Size: p.cfg.recorderSize, Node: p.cfg.nodeName, Version: version, Log: p.log})
+		Size: p.cfg.recorderSize, Updates: p.cfg.updatesSize, Node: p.cfg.nodeName,
+		Version: version, Log: p.log})
 	p.add(p.conf.Recorder.Run)
 	return nil
 }
@@ -288,8 +290,12 @@ func (p *program) addSpeaker() error {
 	if p.conf.FIB != nil {
 		sink = agent.Learner{FIB: p.conf.FIB}
 	}
+	var tap func(bgp.Session) bgp.Tap
+	if p.conf.Recorder != nil && p.cfg.updatesSize > 0 {
+		tap = p.conf.Recorder.Tap
+	}
 	speaker, err := gobgp.New(gobgp.Config{
-		Log: p.log, Sink: sink, Passwords: passwords.Lookup, LimitRetry: p.cfg.limitRetry,
+		Log: p.log, Tap: tap, Sink: sink, Passwords: passwords.Lookup, LimitRetry: p.cfg.limitRetry,
 		GRPC: p.cfg.gobgpListen, GRPCTLS: grpcTLS, GRPCWrite: p.cfg.gobgpWrite,
 		Crashes: filepath.Join(p.cfg.stateDir, "bgp-crashes.json"),
 	})

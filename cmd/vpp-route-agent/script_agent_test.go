@@ -261,7 +261,7 @@ func (sc *script) ask(socket string, args ...string) (string, error) {
 	root := newCommand()
 	args = append(args, "--admin-socket", sc.path(socket))
 	switch args[0] {
-	case "history", "trace", "replay": // they ask the disk
+	case "history", "trace", "dump", "mrt", "replay": // they ask the disk
 		args = append(args[:len(args)-2], "--state-dir", sc.path("state"))
 	}
 	root.SetArgs(args)

@@ -274,7 +274,11 @@ var settings = []setting{
 			"are kept", set: parseDir(func(c *config) *string { return &c.stateDir })},
 	{flag: "recorder-size", file: "recorderSize", def: "256",
 		usage: "MiB of the state directory that the recorder may take, at least 8; 0: nothing is " +
-			"recorded", set: parseRecorderSize},
+			"recorded", set: recorderSize(func(c *config) *int64 { return &c.recorderSize })},
+	{flag: "recorder-updates-size", file: "recorderUpdatesSize", def: "64",
+		usage: "MiB that it may take besides for what BGP peers send, at least 8; 0: none of " +
+			"that is recorded",
+		set: recorderSize(func(c *config) *int64 { return &c.updatesSize })},
 	{flag: "deferral", live: true, file: "deferral", def: "30s",
 		usage: "how long after start stale routes wait for peers that have not finished (RFC " +
 			"4724 Selection_Deferral_Timer)",

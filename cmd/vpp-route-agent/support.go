@@ -37,7 +37,7 @@ const (
 	defaultConfigFile = "/etc/vpp-route-agent/agent.yaml"
 	logLines          = 20000
 	slowest           = 100 // changes
-	keptSegments      = 2   // of the recorder's eight
+	keptSegments      = 2   // of the recorder's, each no longer than maxPart
 	// settingsPatience bounds the wait for the settings of an agent that hangs.
 	settingsPatience = 3 * time.Second
 )
@@ -233,14 +233,17 @@ func (s *supportCall) recorderParts() []support.Part {
 			all, problems, err := recorder.Trace(dir, slowest, time.Now().Add(-time.Hour))
 			return all, errors.Join(append(problems, err)...)
 		})}}
-	segments, _ := filepath.Glob(filepath.Join(dir, "*.rec")) // the pattern is good
-	for _, path := range segments[max(0, len(segments)-keptSegments):] {
-		name := filepath.Base(path)
-		parts = append(parts, support.Part{Name: "recorder/" + name, Binary: true,
-			About: "what was recorded, for history, trace and replay: it belongs in the folder " +
-				"recorder of a --state-dir",
-			Collect: s.copyState(filepath.Join(filepath.Base(dir), name))})
+	newest := func(pattern, about string) {
+		segments, _ := filepath.Glob(filepath.Join(dir, pattern)) // it is good
+		for _, path := range segments[max(0, len(segments)-keptSegments):] {
+			name, _ := filepath.Rel(filepath.Dir(dir), path) // it is below
+			parts = append(parts, support.Part{Name: name, Binary: true, About: about,
+				Collect: s.copyState(name)})
+		}
 	}
+	newest("*.rec", "what was recorded, for history, trace, dump and replay: it belongs in the "+
+		"folder recorder of a --state-dir")
+	newest("updates/*.mrt", "what BGP peers have sent, for bgpdump and gobgp")
 	return parts
 }
 

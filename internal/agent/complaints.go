@@ -23,9 +23,10 @@ var reasons = map[string][]string{
 	"uplink": {"down", "not_published", "publishing_fails"},
 	"linux": {"impaired", "objects_failed", "objects_held", "objects_shadowed",
 		"journal_degraded"},
-	"report": {"not_published", "too_many_questions"},
-	"state":  {"not_opened"},
-	"drain":  {"draining", "withdrawn", "not_withdrawn", "not_kept"},
+	"report":   {"not_published", "too_many_questions"},
+	"state":    {"not_opened"},
+	"recorder": {"not_written", "updates_not_written"},
+	"drain":    {"draining", "withdrawn", "not_withdrawn", "not_kept"},
 }
 
 // deliberate are those that somebody has asked for: they do not make a node degraded.

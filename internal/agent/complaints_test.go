@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/recorder"
 )
 
 // Each reason is one of something that status says, and each thing that it says has its reason.
@@ -89,7 +90,11 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"drain", "not_withdrawn"}: condition(drainCondition(DrainStatus{Phase: Draining,
 			NotWithdrawn: why})),
 		{"state", "not_opened"}: condition(stateCondition(errors.New(why))),
-		{"drain", "not_kept"}:   condition(drainCondition(DrainStatus{NotKept: why})),
+		{"recorder", "not_written"}: condition(recorderCondition(recorder.Stats{Problem: why},
+			recorder.Stats{})),
+		{"recorder", "updates_not_written"}: condition(recorderCondition(recorder.Stats{},
+			recorder.Stats{Problem: why})),
+		{"drain", "not_kept"}: condition(drainCondition(DrainStatus{NotKept: why})),
 	} {
 		if s.Datastore.Kept == "" {
 			s.Datastore.Kept = "ok"

@@ -8,6 +8,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
 	"vpp-route-agent/internal/route"
 )
 
@@ -133,6 +134,22 @@ func stateCondition(err error) Condition {
 	return Condition{Name: "state", OK: true, Reason: "not_opened", Message: fmt.Sprintf(
 		"the state directory could not be opened at the start: %v; a restart remembers nothing "+
 			"without it; repair it, then restart the agent", err)}
+}
+
+// recorderCondition always holds: the node works without. updates is about what peers send.
+func recorderCondition(records, updates recorder.Stats) Condition {
+	c := Condition{Name: "recorder", OK: true}
+	say := func(what string, s recorder.Stats) string {
+		return fmt.Sprintf("%s is not recorded since %s: %s", what,
+			s.Since.UTC().Format(time.RFC3339), s.Problem)
+	}
+	switch {
+	case records.Problem != "":
+		c.Reason, c.Message = "not_written", say("what happens", records)
+	case updates.Problem != "":
+		c.Reason, c.Message = "updates_not_written", say("what BGP peers send", updates)
+	}
+	return c
 }
 
 // drainCondition holds, and is a mere remark, when the drain is cancelled.

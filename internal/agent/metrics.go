@@ -111,6 +111,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		s.Datastore.LastContact)
 	if r := m.a.cfg.Recorder; r != nil {
 		collectRecorder(r.Stats(), gauge, counter)
+		if s, isOn := r.UpdateStats(); isOn {
+			collectUpdates(s, gauge, counter)
+		}
 		times := r.Times()
 		ch <- m.a.step("decide", times.Decide)
 		ch <- m.a.step("wait", times.Send)
@@ -221,6 +224,17 @@ func collectRecorder(s recorder.Stats,
 	counter("recorder_records_total", "Records that were written.")(float64(s.Written))
 	counter("recorder_records_dropped_total", "Records for which there was no room, since the "+
 		"disk was full or too slow.")(float64(s.Dropped))
+}
+
+func collectUpdates(s recorder.Stats,
+	gauge, counter func(name, help string, labels ...string) series) {
+	gauge("recorder_updates_ok", "1 while the recorder can write what BGP peers send; absent with "+
+		"--recorder-updates-size 0, as what follows.")(oneIf(s.Problem == ""))
+	gauge("recorder_updates_bytes", "Bytes of these segments.")(float64(s.Bytes))
+	counter("recorder_updates_total", "Messages, and changes of sessions, that were written.")(
+		float64(s.Written))
+	counter("recorder_updates_dropped_total", "Those for which there was no room, since the disk "+
+		"was full or too slow.")(float64(s.Dropped))
 }
 
 func collectExternal(all []ExternalSource,

@@ -333,6 +333,10 @@ func (a *Agent) Status() Status {
 	if a.cfg.StateDirError != nil {
 		s.Conditions = append(s.Conditions, stateCondition(a.cfg.StateDirError))
 	}
+	if r := a.cfg.Recorder; r != nil {
+		updates, _ := r.UpdateStats()
+		s.Conditions = append(s.Conditions, recorderCondition(r.Stats(), updates))
+	}
 	if drain.Phase != NotDraining {
 		s.Drain = &drain
 	}

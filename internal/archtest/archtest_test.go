@@ -60,6 +60,7 @@ var pure = map[string][]string{
 	"bgp/reflector":            {"bgp", "internal/calico", "internal/selector"},
 	"internal/fib":             {"internal/durable", "internal/route"},
 	"internal/audit":           {"bgp", "bgp/reflector", "internal/calico"},
+	"internal/mrt":             {"bgp"},
 	"internal/external": {
 		"internal/external/proto/ligato/linux", "internal/external/proto/ligato/netalloc",
 		"internal/external/proto/ligato/vpp", "internal/external/proto/ligato/vpp/l3",

@@ -15,11 +15,11 @@ func flightRecorder(l *lab) error {
 	prefixes := hostPrefixes(200_000) // as in endToEnd
 	updates := announce(hops[0], prefixes)
 	run := 0
-	with := func(size string, cpus *series) func() error {
+	with := func(size, peersSize string, cpus *series) func() error {
 		return func() error {
 			run++
 			n, err := l.startAgent(fmt.Sprintf("state-%d", run), "--vpp-socket", p.socket,
-				"--recorder-size", size)
+				"--recorder-size", size, "--recorder-updates-size", peersSize)
 			if err != nil {
 				return err
 			}
@@ -33,13 +33,19 @@ func flightRecorder(l *lab) error {
 			return errors.Join(err, n.Kill(), p.calm(b.ctx))
 		}
 	}
-	var on, off, first series
-	if err := with("0", &first)(); err != nil { // VPP's pools grow before the first that counts
+	var on, half, off, first series
+	// VPP's pools grow before the first that counts.
+	if err := with("0", "0", &first)(); err != nil {
 		return err
 	}
-	if err := rounds(b.pick(9, 3), with("256", &on), with("0", &off)); err != nil {
+	err := rounds(b.pick(9, 3), with("256", "64", &on), with("256", "0", &half),
+		with("0", "0", &off))
+	if err != nil {
 		return err
 	}
+	b.compare("end to end, CPU of the agent that keeps what peers send", "µs/route", on,
+		"without that", half, b.quiet(atMost(1.03)),
+		fmt.Sprintf("%d /32s, %d pairs on %s", len(prefixes), len(on), p.name))
 	b.compare("end to end, CPU of the agent with the recorder", "µs/route", on, "without", off,
 		b.quiet(atMost(1.03)),
 		fmt.Sprintf("%d /32s, %d pairs on %s", len(prefixes), len(on), p.name))

@@ -40,21 +40,21 @@ const (
 	StepAnswered  StepKind = "answered"
 )
 
-// History returns what was recorded about the keys that about holds for, and about blocks that
-// contain the prefix.
-func History(dir string, prefix netip.Prefix,
-	about func(route.Key) bool) (steps []Step, problems []error, err error) {
-	h := history{prefix: prefix, about: about}
-	problems, err = Reader{Segment: h.segment, Record: h.record}.Read(dir)
-	return h.steps, problems, err
+// History calls each for what was recorded about the keys that about holds for, and about blocks
+// that contain the prefix, the oldest first. Nothing of it is kept: a prefix that flaps fills a
+// ring. An error of each ends it.
+func History(dir string, prefix netip.Prefix, about func(route.Key) bool,
+	each func(Step) error) (problems []error, err error) {
+	h := history{prefix: prefix, about: about, each: each}
+	return Reader{Segment: h.segment, Record: h.record, Missing: h.forget}.Read(dir)
 }
 
 type history struct {
 	prefix  netip.Prefix
 	about   func(route.Key) bool
+	each    func(Step) error
 	process time.Time
-	sent    map[uint64]sentOps
-	steps   []Step
+	sent    map[uint64]sentOps // and not answered yet
 }
 
 // sentOps are what of a batch is asked about.
@@ -67,46 +67,50 @@ func (h *history) segment(s Segment) error {
 	if s.Process.Equal(h.process) {
 		return nil
 	}
-	h.process, h.sent = s.Process, map[uint64]sentOps{}
-	h.steps = append(h.steps, Step{At: s.Process, Step: StepStart,
+	h.process = s.Process
+	h.forget()
+	return h.each(Step{At: s.Process, Step: StepStart,
 		Text: fmt.Sprintf("vpp-route-agent %s starts on %s", s.Version, s.Node)})
-	return nil
 }
 
-func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, text string) {
+// forget: what was sent is not answered any more, as far as is known.
+func (h *history) forget() { h.sent = map[uint64]sentOps{} }
+
+func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, text string) error {
 	s := Step{At: r.At, Step: kind, Prefix: k.Prefix, Table: k.Table, Elevated: k.Elevated,
 		Text: text}
 	if since != 0 {
 		s.Seconds = max(time.Duration(r.Moment-since), 0).Seconds()
 	}
-	h.steps = append(h.steps, s)
+	return h.each(s)
 }
 
 func (h *history) record(r Record) error {
 	switch w := r.What.(type) {
 	case Dropped:
-		h.add(r, StepMissing, route.Key{}, 0, fmt.Sprintf("%d records were dropped here", w))
+		return h.add(r, StepMissing, route.Key{}, 0,
+			fmt.Sprintf("%d records were dropped here", w))
 	case *calico.RecordedChanges:
 		if !r.State {
-			h.datastore(r, w)
+			return h.datastore(r, w)
 		}
 	case *fib.CandidateChange:
 		if h.about(w.Key) {
-			h.add(r, StepWanted, w.Key, w.Received, candidateText(w))
+			return h.add(r, StepWanted, w.Key, w.Received, candidateText(w))
 		}
 	case *Decision:
 		if h.about(w.Key) {
-			h.add(r, StepDecided, w.Key, w.Received, decisionText(w))
+			return h.add(r, StepDecided, w.Key, w.Received, decisionText(w))
 		}
 	case *Batch:
-		h.batch(r, w)
+		return h.batch(r, w)
 	case *fib.BatchResult:
-		h.result(r, w)
+		return h.result(r, w)
 	}
 	return nil
 }
 
-func (h *history) batch(r Record, b *Batch) {
+func (h *history) batch(r Record, b *Batch) error {
 	s := sentOps{at: r.Moment, keys: map[int]route.Key{}}
 	for i, op := range b.Ops {
 		if op.Object != nil || !h.about(op.Key) {
@@ -117,17 +121,20 @@ func (h *history) batch(r Record, b *Batch) {
 		if op.Digest == 0 {
 			text = "delete"
 		}
-		h.add(r, StepSent, op.Key, op.Queued, text)
+		if err := h.add(r, StepSent, op.Key, op.Queued, text); err != nil {
+			return err
+		}
 	}
 	if len(s.keys) > 0 {
 		h.sent[b.Number] = s
 	}
+	return nil
 }
 
-func (h *history) result(r Record, b *fib.BatchResult) {
+func (h *history) result(r Record, b *fib.BatchResult) error {
 	s, ok := h.sent[b.Number]
 	if !ok {
-		return
+		return nil
 	}
 	delete(h.sent, b.Number)
 	failed := map[int]string{}
@@ -135,12 +142,22 @@ func (h *history) result(r Record, b *fib.BatchResult) {
 		failed[f.Index] = f.Error
 	}
 	for _, i := range slices.Sorted(maps.Keys(s.keys)) {
-		h.add(r, StepAnswered, s.keys[i], s.at, cmp.Or(failed[i], "done"))
+		err := h.add(r, StepAnswered, s.keys[i], s.at, cmp.Or(failed[i], "done"))
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // datastore adds what was changed of blocks that contain the prefix.
-func (h *history) datastore(r Record, c *calico.RecordedChanges) {
+func (h *history) datastore(r Record, c *calico.RecordedChanges) error {
+	var err error
+	say := func(block netip.Prefix, text string) {
+		if err == nil && h.isIn(block) {
+			err = h.add(r, StepDatastore, route.Key{}, 0, text)
+		}
+	}
 	for _, field := range []string{"Blocks", "Affinities"} {
 		name := map[string]string{"Blocks": "block", "Affinities": "own affinity"}[field]
 		var set map[netip.Prefix]json.RawMessage
@@ -148,16 +165,13 @@ func (h *history) datastore(r Record, c *calico.RecordedChanges) {
 		_ = json.Unmarshal(c.Set[field], &set) // absent, nearly always
 		_ = json.Unmarshal(c.Gone[field], &gone)
 		for _, p := range slices.SortedFunc(maps.Keys(set), route.ComparePrefixes) {
-			if h.isIn(p) {
-				h.add(r, StepDatastore, route.Key{}, 0, fmt.Sprintf("%s %v: %s", name, p, set[p]))
-			}
+			say(p, fmt.Sprintf("%s %v: %s", name, p, set[p]))
 		}
 		for _, p := range gone {
-			if h.isIn(p) {
-				h.add(r, StepDatastore, route.Key{}, 0, fmt.Sprintf("%s %v is gone", name, p))
-			}
+			say(p, fmt.Sprintf("%s %v is gone", name, p))
 		}
 	}
+	return err
 }
 
 func (h *history) isIn(block netip.Prefix) bool {

@@ -3,6 +3,7 @@ package recorder
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -57,14 +58,14 @@ func incident(t *testing.T, dir string) {
 func TestHistory(t *testing.T) {
 	dir := t.TempDir()
 	incident(t, dir)
-	steps, problems, err := History(dir, host(1).Prefix,
-		func(k route.Key) bool { return k == host(1) })
+	var got []string
+	problems, err := History(dir, host(1).Prefix, func(k route.Key) bool { return k == host(1) },
+		func(s Step) error {
+			got = append(got, fmt.Sprintf("%s %.3f %s", s.Step, s.Seconds, s.Text))
+			return nil
+		})
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
-	}
-	var got []string
-	for _, s := range steps {
-		got = append(got, fmt.Sprintf("%s %.3f %s", s.Step, s.Seconds, s.Text))
 	}
 	want := []string{
 		"start 0.000 vpp-route-agent v1 starts on node-1",
@@ -83,6 +84,55 @@ func TestHistory(t *testing.T) {
 	}) {
 		t.Errorf("history is\n%s\ninstead of\n%s", strings.Join(got, "\n"),
 			strings.Join(want, "\n"))
+	}
+}
+
+// The history of a prefix that flaps takes no more memory than that of another.
+func TestHistoryOfFlaps(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 64<<20)
+	stop := start(t, r)
+	const flaps = 200_000
+	for i := range flaps {
+		r.Decided(fib.Decision{Key: host(1), Programs: i%2 == 0, Kind: route.Drop,
+			At: fib.Moment(i + 1)})
+		if i%10_000 == 0 {
+			until(t, written(r, uint64(i+1)))
+		}
+	}
+	stop()
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	n, before, most := 0, heap(), int64(0)
+	for _, read := range []func() error{
+		func() error {
+			_, err := History(dir, host(1).Prefix, func(route.Key) bool { return true },
+				func(Step) error {
+					if n++; n%50_000 == 0 {
+						most = max(most, heap()-before)
+					}
+					return nil
+				})
+			return err
+		},
+		func() error {
+			_, err := Dump(dir, Selection{}, func(Dumped) error {
+				if n++; n%50_000 == 0 {
+					most = max(most, heap()-before)
+				}
+				return nil
+			})
+			return err
+		},
+	} {
+		if err := read(); err != nil || n < flaps || most > 4<<20 {
+			t.Errorf("%d of %d were read with %d bytes, %v", n, flaps, most, err)
+		}
+		n = 0
 	}
 }
 

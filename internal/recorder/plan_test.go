@@ -79,7 +79,7 @@ func TestReplayOfPlans(t *testing.T) {
 		}
 	}
 	stop()
-	if all, err := listSegments(dir); err != nil || len(all) < 4 || all[0].number == 1 {
+	if all, err := listSegments(dir, suffix); err != nil || len(all) < 4 || all[0].number == 1 {
 		t.Fatalf("the beginning is there: %v, %v", all, err)
 	}
 	for _, wrong := range []bool{false, true} {

@@ -33,15 +33,15 @@ type Segment struct {
 // Read reads all segments of a directory, also while they are written. What is damaged is left out:
 // problems has a sentence for each. An end that is torn is none.
 func (r Reader) Read(dir string) (problems []error, err error) {
-	all, err := listSegments(dir)
+	all, err := listSegments(dir, suffix)
 	if err != nil {
 		return nil, err
 	}
 	var before Segment
 	for _, s := range all {
-		damage, err := r.readSegment(s, s.path(dir), &before)
+		damage, err := r.readSegment(s, s.path(dir, suffix), &before)
 		if damage != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", s.path(dir), damage))
+			problems = append(problems, fmt.Errorf("%s: %w", s.path(dir, suffix), damage))
 			before.Number = s.number // also if nobody knows whose it is: it is not missing besides
 			r.missing()
 		}

@@ -45,6 +45,9 @@ const (
 type Config struct {
 	Dir  string // is made
 	Size int64  // of all segments together at most, in bytes
+	// Updates is how many bytes are kept besides of what peers send; 0: none, and Tap must not be
+	// called.
+	Updates int64
 	// Node and Version are noted in each segment.
 	Node, Version string
 	Log           *slog.Logger
@@ -62,6 +65,7 @@ type Recorder struct {
 	// checkpoint is Engine.Checkpoint; nil: there is nothing to tell.
 	checkpoint func(pause func() bool)
 	begun      chan struct{} // a segment has
+	updates    *updates      // nil: nothing of what peers send is kept
 
 	mu       sync.Mutex // guards what follows; never held across a call to the disk
 	queue    queue
@@ -104,18 +108,23 @@ type flying struct {
 
 // Stats are for metrics.
 type Stats struct {
-	Problem  string // why nothing is written; "": it is
-	Written  uint64 // records
-	Dropped  uint64 // records
-	Bytes    int64  // of all segments
+	Problem  string    // why nothing is written; "": it is
+	Since    time.Time // of Problem
+	Written  uint64    // records
+	Dropped  uint64    // records
+	Bytes    int64     // of all segments
 	Segments int
 }
 
 // New returns a recorder that drops everything until Run.
 func New(c Config) *Recorder {
-	return &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
+	r := &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1), begun: make(chan struct{}, 1), open: create, gather: gather,
 		inFlight: map[uint64]flying{}}
+	if c.Updates > 0 {
+		r.updates = newUpdates(r, c.Updates)
+	}
+	return r
 }
 
 // Checkpoints sets what is called when a segment begins, before Run.
@@ -126,6 +135,31 @@ func (r *Recorder) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stats
+}
+
+// UpdateStats says how the recording of what peers send does; false: there is none.
+func (r *Recorder) UpdateStats() (s Stats, isOn bool) {
+	if r.updates == nil {
+		return s, false
+	}
+	r.updates.mu.Lock()
+	defer r.updates.mu.Unlock()
+	return r.updates.stats, true
+}
+
+// took notes how the disk has taken so many records.
+func (s *Stats) took(records int, err error, now time.Time, w *files) {
+	s.Bytes, s.Segments = w.bytes, len(w.segments)
+	if err == nil {
+		s.Problem, s.Since = "", time.Time{}
+		s.Written += uint64(records)
+		return
+	}
+	if s.Problem == "" {
+		s.Since = now
+	}
+	s.Problem = err.Error()
+	s.Dropped += uint64(records)
 }
 
 // At implements fib.Recorder.
@@ -199,10 +233,15 @@ func (r *Recorder) take(spare []byte) (w waiting) {
 // Run writes until ctx ends. It does not wait longer than a second for a disk that stalls: then the
 // goroutine that writes ends with the process.
 func (r *Recorder) Run(ctx context.Context) error {
+	var writers sync.WaitGroup
+	writers.Go(func() { r.write(ctx) })
+	if r.updates != nil {
+		writers.Go(func() { r.updates.run(ctx) })
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.write(ctx)
+		writers.Wait()
 	}()
 	r.takeCheckpoints(ctx)
 	select {
@@ -290,7 +329,7 @@ func (r *Recorder) write(ctx context.Context) {
 		w.block(all.block, all.records)
 		w.inputs = all.inputs
 		if all.complete != 0 {
-			w.ring.complete(all.complete, r.keysStanding())
+			w.ring.complete(all.complete, r.keysStanding(), time.Now())
 		}
 		if spare = all.block; cap(spare) > maxSpare {
 			spare = nil
@@ -318,19 +357,20 @@ func (r *Recorder) keysStanding() int {
 	return r.stands
 }
 
-// preamble writes what a segment begins with, and has the rest of the checkpoint taken.
+// preamble writes what a segment begins with, and has the rest of the checkpoint taken. It is half
+// of a segment at most: of a larger one the rest is left out, and no other is tried for an hour.
 func (w *writer) preamble(write func(block []byte) error) (err error) {
 	now := w.At(time.Now())
+	var size int64
+	var leftOut int // records
 	put := func(block []byte, records int) {
 		if records == 0 || err != nil {
 			return
 		}
-		if isTooLong(block) { // readers know that the checkpoint is not whole
-			q := queue{}
-			q.start()
-			q.kind(kindDropped, now)
-			q.uint(uint64(records))
-			block = q.b
+		size += int64(len(block))
+		if isTooLong(block) || size > w.ring.most()/2 {
+			leftOut += records
+			return
 		}
 		block[durable.BlockHeader] = blockState
 		err = write(w.dated(block))
@@ -354,14 +394,29 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 		add(kindResolved, text)
 	}
 	put(q.b, q.records)
-	if w.snapshot != nil {
+	switch {
+	case w.snapshot == nil:
+	case w.ring.hasRoom():
 		w.datastore(put, now, nil, w.snapshot)
+	default:
+		leftOut++
 	}
 	if w.plan.inputs != nil {
 		w.writePlan(put, now, nil, w.plan.inputs, w.plan.digests)
 	}
+	if leftOut > 0 && err == nil { // readers know that the checkpoint is not whole
+		q = queue{}
+		q.start()
+		q.kind(kindDropped, now)
+		q.uint(uint64(leftOut))
+		q.b[durable.BlockHeader] = blockState
+		err = write(w.dated(q.b))
+	}
 	if err != nil {
 		return err
+	}
+	if size > w.ring.most()/2 {
+		w.ring.tooLarge = time.Now()
 	}
 	w.mu.Lock()
 	w.segment = w.ring.last().number
@@ -401,28 +456,27 @@ func (w *writer) datastore(write func(block []byte, records int), at fib.Moment,
 // note takes how the disk has taken so many records.
 func (w *writer) note(records int, err error) {
 	r := w.Recorder
-	problem := ""
-	if err != nil {
-		problem = err.Error()
-	}
 	r.mu.Lock()
 	before := r.stats.Problem
 	w.ring.hasGap = w.ring.hasGap || r.stats.Dropped > w.dropped
 	w.dropped = r.stats.Dropped
-	r.stats.Problem, r.stats.Bytes, r.stats.Segments = problem, w.ring.bytes, len(w.ring.segments)
-	if err == nil {
-		r.stats.Written += uint64(records)
-	} else {
-		r.stats.Dropped += uint64(records)
+	r.stats.took(records, err, time.Now(), &w.ring.files)
+	if err != nil {
 		r.queue.dropped += uint64(records)
 	}
+	after := r.stats.Problem
 	r.mu.Unlock()
+	r.sayProblem(before, after, "what happens")
+}
+
+// sayProblem logs that something begins or ends not to be recorded.
+func (r *Recorder) sayProblem(before, after, what string) {
 	switch {
-	case problem != "" && before == "":
-		r.cfg.Log.Warn("the recorder cannot write; what happens meanwhile is not recorded",
-			"err", err)
-	case problem == "" && before != "":
-		r.cfg.Log.Info("the recorder writes again")
+	case after != "" && before == "":
+		r.cfg.Log.Warn("the recorder cannot write; "+what+" meanwhile is not recorded",
+			"err", after)
+	case after == "" && before != "":
+		r.cfg.Log.Info("the recorder writes again " + what)
 	}
 }
 

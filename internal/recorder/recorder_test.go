@@ -223,7 +223,7 @@ func TestOldSegmentsGo(t *testing.T) {
 
 func sizeOf(t *testing.T, dir string) (n int64) {
 	t.Helper()
-	all, err := listSegments(dir)
+	all, err := listSegments(dir, suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,6 +355,141 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// The disk is shared: where others need room, the oldest segments go, and in the end all. Then it
+// says so, and writes again when there is room.
+func TestOthersNeedTheDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=512k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newUpdatesRecorder(t, filepath.Join(dir, "ring"), 1<<20) // twice the disk
+	w := &r.updates.files
+	w.head = func(time.Time, func([]byte) error) error { return nil }
+	defer w.close()
+	now, block := time.Now(), make([]byte, 16<<10)
+	for range 100 {
+		if err := w.write(block, now); err != nil {
+			t.Fatal("its own records fill the disk: ", err)
+		}
+	}
+	before := len(w.segments)
+	other := filepath.Join(dir, "journal")
+	grow := func() (n int) {
+		f, err := os.OpenFile(other, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 4<<10))
+			n++
+		}
+		return n
+	}
+	if n := grow(); n < 5 {
+		t.Errorf("another program could write only %d pages at once", n)
+	}
+	for range 100 {
+		if err := w.write(block, now); err != nil {
+			break
+		}
+		if grow() < 5 {
+			t.Error("a write that succeeded left nothing to others")
+		}
+	}
+	if w.problem == nil || !errors.Is(w.problem, unix.ENOSPC) || len(w.segments) > 0 || before < 2 {
+		t.Errorf("%d of %d segments are left, %v", len(w.segments), before, w.problem)
+	}
+	if all, err := listSegments(w.dir, w.suffix); err != nil || len(all) > 0 {
+		t.Errorf("on disk are %v, %v", all, err)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(block, now.Add(retryAfter)); err != nil {
+		t.Error("it does not write again: ", err)
+	}
+}
+
+// That something is not written is said while it lasts.
+func TestProblemIsShown(t *testing.T) {
+	dir := t.TempDir()
+	full, isFull := fmt.Errorf("write: %w", unix.ENOSPC), true
+	w := writer{Recorder: newUpdatesRecorder(t, dir, 1<<20)}
+	r := w.Recorder
+	open := func(path string) (*os.File, error) {
+		if isFull {
+			return nil, full
+		}
+		return create(path)
+	}
+	r.open = open
+	w.ring = newRing(r.cfg, r.began, open)
+	defer w.ring.close()
+	r.updates.files.head = func(time.Time, func([]byte) error) error { return nil }
+	defer r.updates.files.close()
+	write := func() {
+		w.ring.retry, r.updates.files.retry = time.Time{}, time.Time{}
+		candidate(r, 1)
+		w.block(w.take(nil).block, 1)
+		r.updates.took(1, r.updates.files.write([]byte{1}, time.Now()))
+	}
+	write()
+	first := []Stats{r.Stats(), updateStats(r)}
+	write()
+	for i, s := range []Stats{r.Stats(), updateStats(r)} {
+		if s.Problem == "" || s.Since.IsZero() || s.Since != first[i].Since || s.Dropped != 2 {
+			t.Errorf("%+v, before %+v", s, first[i])
+		}
+	}
+	isFull = false
+	write()
+	for _, s := range []Stats{r.Stats(), updateStats(r)} {
+		if s.Problem != "" || !s.Since.IsZero() || s.Written != 1 {
+			t.Errorf("it writes again, and has %+v", s)
+		}
+	}
+}
+
+// What segments begin with is not written again and again where it is larger than they are, and
+// never longer than half of one.
+func TestLargeDatastoreInASmallRing(t *testing.T) {
+	for nodes, isWhole := range map[int]bool{1000: true, 3000: false} {
+		dir := t.TempDir()
+		r := newRecorder(t, dir, 8<<20)
+		stop := start(t, r)
+		s := &calico.Snapshot{Nodes: map[string]calico.Node{}}
+		for i := range nodes {
+			name := fmt.Sprintf("node-%d-%s", i, strings.Repeat("x", 900))
+			s.Nodes[name] = calico.Node{Name: name}
+		}
+		if isWhole { // longer than segments usually are, and than half of the longest one not
+			s.Nodes["long"] = calico.Node{Name: strings.Repeat("x", 100_000)}
+		}
+		r.Datastore(time.Now(), s)
+		until(t, written(r, 1))
+		const n = 500
+		before := r.Stats().Written
+		for i := range n {
+			candidate(r, i)
+			until(t, written(r, before+uint64(i+1)))
+		}
+		stop()
+		all, err := listSegments(dir, suffix)
+		if err != nil || all[len(all)-1].number > 8 || r.Stats().Bytes > 8<<20 {
+			t.Errorf("%d nodes: %d blocks made the segments %v, %v", nodes, n, all, err)
+		}
+	}
+}
+
 // While the disk stalls nobody waits, memory is bounded, and what had no room is counted. It ends
 // with the program, stalled or not.
 func TestDiskStalls(t *testing.T) {
@@ -463,7 +598,7 @@ func TestNoStubs(t *testing.T) {
 	if err := w.write(nil, time.Now()); !errors.Is(err, full) {
 		t.Error(err)
 	}
-	if all, err := listSegments(w.dir); err != nil || len(all) > 0 {
+	if all, err := listSegments(w.dir, suffix); err != nil || len(all) > 0 {
 		t.Errorf("it left %v, %v", all, err)
 	}
 }

@@ -167,7 +167,7 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%s: recorded %q, replayed %q", d.Key, d.Recorded, d.Replayed)
 		}
 	}
-	all, err := listSegments(dir)
+	all, err := listSegments(dir, suffix)
 	if err != nil || len(all) < 4 || all[0].number == 1 {
 		t.Errorf("the beginning is there: %v, %v", all, err)
 	}
@@ -223,11 +223,11 @@ func TestReplayOfAGap(t *testing.T) {
 func TestReplayOfDamage(t *testing.T) {
 	dir := t.TempDir()
 	record(t, newRecorder(t, dir, 6<<20), 60_000, 3)
-	all, err := listSegments(dir)
+	all, err := listSegments(dir, suffix)
 	if err != nil || len(all) < 3 {
 		t.Fatal(all, err)
 	}
-	second := all[1].path(dir)
+	second := all[1].path(dir, suffix)
 	whole, err := os.ReadFile(second)
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func TestCheckpointsOfManyKeysAreHourly(t *testing.T) {
 		if err := w.write(block, now); err != nil {
 			t.Fatal(err)
 		}
-		w.complete(1, tc.keys)
+		w.complete(1, tc.keys, now)
 		for w.bytes <= int64(size/tc.part) {
 			if err := w.write(block, now); err != nil {
 				t.Fatal(err)
