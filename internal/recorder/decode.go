@@ -18,7 +18,7 @@ type Record struct {
 	At     time.Time // by the clock of the host as it was when the record was written
 	Moment fib.Moment
 	// What is a Dropped, *fib.CandidateChange, *Decision, *Batch, *fib.BatchResult, *FactsChange,
-	// *Resolved, *Forgotten, *fib.Surroundings, *calico.RecordedChanges, *PlanInputs,
+	// *Resolved, *Forgotten, *SurroundingsChange, *calico.RecordedChanges, *PlanInputs,
 	// *Planned, Settled, WantedStands, DecidedStands or Complete.
 	What any
 	// State: it was so when the segment began, and had happened before.
@@ -110,7 +110,7 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 	case kindResolved:
 		return fromJSON(d, &Resolved{})
 	case kindSurroundings:
-		return fromJSON(d, &fib.Surroundings{})
+		return fromJSON(d, &SurroundingsChange{})
 	case kindWantedStands:
 		return WantedStands{d.candidate(at)}
 	case kindDecidedStands:

@@ -112,12 +112,20 @@ func (d *dumper) form(r Record) (name string, data any) {
 			delete(d.sent, w.Number)
 			return "answered", dumpedResult(w)
 		}
-	case *route.Facts:
+	case *FactsChange:
 		return "facts", ifAll(all, w)
 	case *Resolved:
-		return "resolved", ifAll(all, dumpedResolved{w.Table, w.Address, w.Resolution})
-	case *fib.Surroundings:
+		return "resolved", ifAll(all, dumpedResolved{dumpedHop{w.Table, w.Address}, w.Resolution})
+	case *Forgotten:
+		return "forgotten", ifAll(all, dumpedHop{w.Table, w.Address})
+	case *SurroundingsChange:
 		return "surroundings", ifAll(all, w)
+	case Settled:
+		return "settled", ifAll(all, struct{}{})
+	case *PlanInputs:
+		return "planInputs", ifAll(all, w)
+	case *Planned:
+		return "planned", ifAll(all, w)
 	case *calico.RecordedChanges:
 		return "datastore", ifAll(all, w)
 	case Complete:
@@ -195,6 +203,7 @@ type (
 		Received int64        `json:"received,omitzero"`
 		Programs bool         `json:"programs"`
 		Waiting  bool         `json:"waiting,omitzero"`
+		Held     bool         `json:"held,omitzero"`
 		Origin   string       `json:"origin"`
 		Reason   string       `json:"reason,omitzero"`
 		Kind     string       `json:"kind,omitzero"`
@@ -221,9 +230,12 @@ type (
 		Index int    `json:"index"`
 		Error string `json:"error"`
 	}
-	dumpedResolved struct {
+	dumpedHop struct {
 		Table   uint32     `json:"table,omitzero"`
 		Address netip.Addr `json:"address"`
+	}
+	dumpedResolved struct {
+		dumpedHop
 		route.Resolution
 	}
 )
@@ -245,7 +257,7 @@ func dumpedWanted(c *fib.CandidateChange) any {
 
 func dumpedDecision(d *Decision) any {
 	out := dumpedDecided{dumpedKey: keyOf(d.Key), Received: int64(d.Received),
-		Programs: d.Programs, Waiting: d.Waiting, Origin: d.Origin.String(), Reason: d.Reason}
+		Programs: d.Programs, Waiting: d.Waiting, Held: d.Held, Origin: d.Origin.String(), Reason: d.Reason}
 	if d.Programs {
 		out.Kind, out.Paths = d.Kind.String(), pathsOf(d.Paths)
 		out.Digest = fmt.Sprintf("%016x", d.Digest)

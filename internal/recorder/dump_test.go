@@ -88,6 +88,8 @@ func TestDumpHasAll(t *testing.T) {
 	r.Surroundings(1, fib.Surroundings{})
 	w := writer{Recorder: r, inputs: r.inputs} // what a segment begins with
 	r.queue = queue{dropped: 3}
+	r.Settled(1)
+	r.Forgotten(1, fib.NextHop{Address: hop.Address})
 	r.Sent(fib.Batch{Number: 1, At: 2, Ops: slices.Values([]fib.BatchOp{
 		{Object: &route.ObjectKey{Kind: route.AdminUp, Interface: "tap0"}, Digest: 6}})})
 	r.Stands([]fib.CandidateChange{{Key: host(1), Origin: route.Own, Kind: route.Drop, At: 4}},
@@ -109,6 +111,8 @@ func TestDumpHasAll(t *testing.T) {
 		`"record":"resolved","state":true,"data":{"table":7,"address":"10.9.9.9",`,
 		`"record":"surroundings","state":true,"data":{`,
 		`"record":"dropped","data":{"records":3}}`,
+		`"record":"settled","data":{}}`,
+		`"record":"forgotten","data":{"address":"10.9.9.9"}}`,
 		`"record":"sent","data":{"batch":1,"operations":[{"index":0,"object":"` +
 			route.ObjectKey{Kind: route.AdminUp, Interface: "tap0"}.String() +
 			`","digest":"0000000000000006"}]}}`,

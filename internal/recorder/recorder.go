@@ -86,12 +86,14 @@ type queue struct {
 	dropped uint64 // records since the last one that had room
 }
 
-// inputs are what decides besides candidates, but for facts as JSON. A segment begins with them.
+// inputs are what decides besides candidates. A segment begins with them.
 type inputs struct {
 	facts        route.Facts
-	surroundings string
-	resolved     map[fib.NextHop]string
-	isShared     bool // the writer has resolved, too: it is copied before it is changed
+	surroundings fib.Surroundings
+	hasAround    bool                   // surroundings are known
+	resolved     map[fib.NextHop]string // as JSON
+	// isShared: the writer has resolved, too: it is copied before it is changed.
+	isShared bool
 }
 
 // taken is a snapshot of the datastore that the agent has taken, or a plan that it has made.
@@ -375,25 +377,17 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 		block[durable.BlockHeader] = blockState
 		err = write(w.dated(block))
 	}
-	var q queue
-	q.start()
-	add := func(kind recordKind, text string) {
-		if text != "" {
-			q.kind(kind, now)
-			q.text(text)
-			q.records++
-		}
+	b := w.blocks(put, now)
+	if w.inputs.facts.Identity != "" {
+		b.add(kindFacts, changeOf(route.Facts{}, w.inputs.facts))
 	}
-	if facts, err := json.Marshal(changeOf(route.Facts{}, w.inputs.facts)); err != nil {
-		w.noJSON(err)
-	} else if w.inputs.facts.Identity != "" {
-		add(kindFacts, string(facts))
+	if w.inputs.hasAround {
+		b.add(kindSurroundings, w.surroundingsChange(fib.Surroundings{}, w.inputs.surroundings))
 	}
-	add(kindSurroundings, w.inputs.surroundings)
 	for _, text := range w.inputs.resolved {
-		add(kindResolved, text)
+		b.add(kindResolved, json.RawMessage(text))
 	}
-	put(q.b, q.records)
+	b.end()
 	switch {
 	case w.snapshot == nil:
 	case w.ring.hasRoom():
@@ -405,7 +399,7 @@ func (w *writer) preamble(write func(block []byte) error) (err error) {
 		w.writePlan(put, now, nil, w.plan.inputs, w.plan.digests)
 	}
 	if leftOut > 0 && err == nil { // readers know that the checkpoint is not whole
-		q = queue{}
+		var q queue
 		q.start()
 		q.kind(kindDropped, now)
 		q.uint(uint64(leftOut))
@@ -637,7 +631,19 @@ func (r *Recorder) Settled(at fib.Moment) {
 
 // Surroundings implements fib.Recorder.
 func (r *Recorder) Surroundings(at fib.Moment, s fib.Surroundings) {
-	r.addJSON(at, kindSurroundings, s, func(text string) { r.inputs.surroundings = text })
+	r.mu.Lock()
+	before := r.inputs.surroundings // nobody else changes them
+	r.mu.Unlock()
+	r.addJSON(at, kindSurroundings, r.surroundingsChange(before, s),
+		func(string) { r.inputs.surroundings, r.inputs.hasAround = s, true })
+}
+
+func (r *Recorder) surroundingsChange(before, after fib.Surroundings) SurroundingsChange {
+	c, err := surroundingsChange(before, after)
+	if err != nil {
+		r.noJSON(err)
+	}
+	return c
 }
 
 // Datastore records what the agent has from Calico's datastore. What of it is new is found, and

@@ -72,7 +72,8 @@ func Replay(dir string, newPlanner func(node string) Planner) (out Replayed, pro
 type replayer struct {
 	runs   []Run
 	replay *fib.Replay // nil: what is known is not whole
-	facts  route.Facts // as last replayed
+	facts  route.Facts // as last replayed, and around
+	around fib.Surroundings
 	// planner is of the replay. failed: what was recorded for it cannot be read.
 	planner    Planner
 	newPlanner func(node string) Planner
@@ -107,7 +108,8 @@ func (r *replayer) begins(s Segment) error {
 
 // begin begins with a checkpoint.
 func (r *replayer) begin() {
-	r.replay, r.facts, r.isWhole, r.isSettled = fib.NewReplay(), route.Facts{}, false, false
+	r.replay, r.facts, r.around = fib.NewReplay(), route.Facts{}, fib.Surroundings{}
+	r.isWhole, r.isSettled = false, false
 	r.waiting = nil
 	r.planner, r.planned, r.failed = r.newPlanner(r.segment.Node), Planned{}, nil
 }
@@ -226,7 +228,7 @@ func (r *replayer) comparePlan(at time.Time) {
 
 func isInput(x Record) bool {
 	switch x.What.(type) {
-	case *fib.CandidateChange, *FactsChange, *Resolved, *Forgotten, *fib.Surroundings:
+	case *fib.CandidateChange, *FactsChange, *Resolved, *Forgotten, *SurroundingsChange:
 		return true
 	}
 	return false
@@ -260,8 +262,14 @@ func (r *replayer) apply(x Record) {
 		r.replay.Resolved(x.Moment, w.NextHop, w.Resolution)
 	case *Forgotten:
 		r.replay.Forgotten(x.Moment, w.NextHop)
-	case *fib.Surroundings:
-		r.replay.Surroundings(x.Moment, *w)
+	case *SurroundingsChange:
+		if x.State {
+			r.around = fib.Surroundings{}
+		}
+		around, err := w.After(r.around)
+		r.failed = errors.Join(r.failed, err)
+		r.around = around
+		r.replay.Surroundings(x.Moment, around)
 	}
 }
 
