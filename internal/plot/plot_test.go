@@ -43,8 +43,11 @@ func rates() Chart {
 		return all
 	}
 	return Chart{
-		Title: "Rate against routes", Description: "The agent is at nine tenths of the writer.",
-		X: Axis{Label: "routes", Log: true}, Y: Axis{Label: "routes a second", Log: true},
+		Title: "Rate against routes",
+		Note: "A note that is longer than the image is wide goes on in another line, which is " +
+			"below the first and above the names of the lines",
+		Description: "The agent is at nine tenths of the writer.",
+		X:           Axis{Label: "routes", Log: true}, Y: Axis{Label: "routes a second", Log: true},
 		Series: []Series{
 			{"agent", points(90e3, 250e3, 320e3)}, {"writer", points(110e3, 280e3, 340e3)},
 			{"one call per route", points(15e3, 16e3, 16.1e3)}, {"kernel", points(150e3, 160e3)},

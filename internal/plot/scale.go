@@ -56,8 +56,8 @@ func (s scale) ticks() (all []float64) {
 			all = append(all, v)
 		}
 	}
-	// Up to two decades also have 2 and 5 of each.
-	fine := s.most/s.least <= 100
+	// Few decades also have 2 and 5 of each.
+	fine := s.most/s.least <= 300
 	for v := s.least; v <= s.most*1.001; v = above(v * 1.01) {
 		if fine || math.Abs(math.Log10(v)-math.Round(math.Log10(v))) < 1e-9 {
 			all = append(all, v)

@@ -71,11 +71,14 @@ func (c Chart) SVG() ([]byte, error) {
 	}
 	d := &drawing{x: scaleOf(c.X, xs), y: scaleOf(c.Y, ys)}
 	rows, places := d.place(c.Marks)
-	legend := 3*row + 4
+	note := wrapped(c.Note)
+	legend := float64(2+len(note))*row + 4
 	d.top = legend + float64(len(c.Series)+rows)*row
 	d.head(c, d.top+plotHeight+3*row)
 	d.text(margin, row+4, "start", "title", c.Title)
-	d.text(margin, 2*row+2, "start", "quiet", c.Note)
+	for i, line := range note {
+		d.text(margin, float64(2+i)*row+2, "start", "quiet", line)
+	}
 	for i, s := range c.Series {
 		d.legend(i, legend+float64(i)*row, s.Name)
 	}
@@ -221,6 +224,20 @@ func (d *drawing) stroke(i int, path string) {
 
 func (d *drawing) shape(i int, x, y float64) {
 	d.printf("<path class=\"shape%d\" d=\"M%s %s%s\"/>\n", i, px(x), px(y), styles[i].shape)
+}
+
+// wrapped breaks a text into lines that fit.
+func wrapped(text string) (lines []string) {
+	for _, word := range strings.Fields(text) {
+		last := len(lines) - 1
+		if last >= 0 && letter*float64(utf8.RuneCountInString(lines[last]+" "+word)) <=
+			width-2*margin {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
 }
 
 func nonempty(dash string) string {
