@@ -72,6 +72,7 @@ func (t *trial) restartAgent(
 	if err := end(a); err != nil {
 		return err
 	}
+	t.happened("agent ended")
 	released := append(more, spare)
 	for _, block := range released {
 		if err := t.release(ctx, block); err != nil {
@@ -87,6 +88,7 @@ func (t *trial) comeBack(ctx context.Context, a *testcluster.Agent, deleted uint
 	if err := testcluster.Pause(ctx, time.Second); err != nil {
 		return err
 	}
+	t.happened("started again")
 	if err := a.Start(ctx); err != nil {
 		return err
 	}

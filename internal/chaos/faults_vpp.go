@@ -54,6 +54,7 @@ func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 	if err := end(n.VPP); err != nil {
 		return err
 	}
+	t.happened("VPP ended")
 	return t.backWithVPP(ctx, n)
 }
 
@@ -64,6 +65,7 @@ func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 		return err
 	}
 	configured := time.Now()
+	t.happened("started and configured again")
 	t.allowOutage(perNode, configured.Sub(t.start)+settling)
 	if err := t.converged(ctx, recovery); err != nil {
 		return err
