@@ -154,7 +154,7 @@ bench: tools build
 
 # A folder with a topology is a lab.
 LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))
-.PHONY: labs $(LABS:%=lab-%) $(BUILD)/lab
+.PHONY: labs tour $(LABS:%=lab-%) $(BUILD)/lab
 
 # With SHORT, labs take turns: each commit has the next two.
 ifneq ($(SHORT),)
@@ -172,6 +172,11 @@ labs: $(BUILD)/lab
 # One lab. ARGS=-keep to explore, ARGS=-update to write its README's outputs.
 $(LABS:%=lab-%): lab-%: $(BUILD)/lab
 	$(BUILD)/lab check $(ARGS) labs/$*
+
+# docs/tour.md with what its commands print now, which takes VPP; CHECK=1 compares what must not
+# change of that, with or without VPP (needs root).
+tour: $(BUILD)/lab
+	$(BUILD)/lab tour -build $(BUILD) $(if $(CHECK),,-update) docs/tour.md
 
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 deploy/go-build -trimpath -o $@ ./internal/lab

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/netlab"
@@ -51,7 +52,7 @@ func chart(r *result, start time.Time, moments []moment, flows []flow) *plot.Cha
 	}
 	c := &plot.Chart{
 		Title: fmt.Sprintf("%s: %d of %d packets lost", r.Name, r.Lost, r.Sent),
-		Note:  "forwards: " + r.Dataplane + "; " + r.What,
+		Note:  strings.Join(append([]string{"forwards: " + r.Dataplane, r.What}, r.Notes...), "; "),
 		X:     plot.Axis{Label: "seconds after the fault, by when a packet was sent"},
 		Y:     plot.Axis{Label: "packets a second", Zero: true},
 		Description: fmt.Sprintf("%d packets were sent by %d flows; %d of them were lost, and %d "+
