@@ -53,7 +53,7 @@ func chart(r *result, start time.Time, moments []moment, flows []flow) *plot.Cha
 	c := &plot.Chart{
 		Title: fmt.Sprintf("%s: %d of %d packets lost", r.Name, r.Lost, r.Sent),
 		Note:  strings.Join(append([]string{"forwards: " + r.Dataplane, r.What}, r.Notes...), "; "),
-		X:     plot.Axis{Label: "seconds after the fault, by when a packet was sent"},
+		X:     plot.Axis{Label: "seconds since the fault began, by when a packet was sent"},
 		Y:     plot.Axis{Label: "packets a second", Zero: true},
 		Description: fmt.Sprintf("%d packets were sent by %d flows; %d of them were lost, and %d "+
 			"may be.", r.Sent, r.Flows, r.Lost, r.Allowed),

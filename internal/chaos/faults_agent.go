@@ -69,10 +69,10 @@ func (t *trial) restartAgent(
 	}
 	a := t.ours(1)
 	t.start = time.Now()
+	t.happened("agent is ended")
 	if err := end(a); err != nil {
 		return err
 	}
-	t.happened("agent ended")
 	released := append(more, spare)
 	for _, block := range released {
 		if err := t.release(ctx, block); err != nil {

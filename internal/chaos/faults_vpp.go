@@ -51,10 +51,10 @@ const settling = 1500 * time.Millisecond
 
 func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 	n := t.nodes[0]
+	t.happened("VPP is ended")
 	if err := end(n.VPP); err != nil {
 		return err
 	}
-	t.happened("VPP ended")
 	return t.backWithVPP(ctx, n)
 }
 
