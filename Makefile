@@ -147,10 +147,11 @@ demo: tools build
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) \
 	  $(if $(DATASTORE),--datastore $(DATASTORE)) $(if $(ENCAP),--encap $(ENCAP)) $(ARGS)
 
-# Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
+# Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form, PLOT=1 for
+# drawings in out/plots.
 bench: tools build
 	go run -trimpath ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
-	  $(if $(SHORT),-short) $(BENCHFLAGS)
+	  $(if $(SHORT),-short) $(if $(PLOT),-plot out/plots) $(BENCHFLAGS)
 
 # A folder with a topology is a lab.
 LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))
@@ -191,9 +192,10 @@ COMMIT   := $(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/n
 OLDER    := $(COMMIT:%=$(BUILD)/previous/%/build/vpp-route-agent)
 endif
 
-# Every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root;
-# VPP where found). Before them thirty agents in one process move to reflectors and back with the
-# race detector, and a hundred, which takes 2 GiB, without: more than that can follow.
+# Every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs, PLOT=1 for
+# drawings in out/plots (needs root; VPP where found). Before them thirty agents in one process move
+# to reflectors and back with the race detector, and a hundred, which takes 2 GiB, without: more
+# than that can follow.
 chaos: tools build $(OLDER)
 	@mkdir -p out
 	go build -trimpath -o $(BUILD)/chaos ./internal/chaos
@@ -202,7 +204,8 @@ chaos: tools build $(OLDER)
 	$(if $(AGENTS),go test -vet=off -count=1 -timeout 30m -run '^TestNoRouteIsTouched$$' \
 	  ./internal/reflectors -agents $(AGENTS))
 	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) \
-	  $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
+	  $(OLDER:%=-previous %) -logs out/chaos-logs $(if $(PLOT),-plot out/plots) \
+	  $(CHAOSFLAGS)
 
 $(BUILD)/previous/%/build/vpp-route-agent:
 	rm -rf $(BUILD)/previous/$*
