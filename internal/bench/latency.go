@@ -59,7 +59,8 @@ func latency(l *lab) error {
 	}
 	b.single("one change, UPDATE to acknowledgement, most", "ms",
 		quantile(samples, 1), noBudget, "")
-	b.draw("latency", latencyChart(samples, passed, note))
+	b.draw("latency", latencyChart(samples, passed, fmt.Sprintf(
+		"%d changes, one at a time, beside %d routes on %s", len(samples), len(prefixes), p.name)))
 	return nil
 }
 
