@@ -146,14 +146,15 @@ demo: tools build
 	$(BUILD)/vpp-route-agent demo $(if $(LEARN),--learn $(LEARN)) \
 	  $(if $(DATASTORE),--datastore $(DATASTORE)) $(if $(ENCAP),--encap $(ENCAP)) $(ARGS)
 
-# Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form.
+# Speed, as ratios taken in one run, against what bounds it; SHORT=1 for the short form, PLOT=1 for
+# drawings in out/plots.
 bench: tools build
 	go run -trimpath ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
-	  $(if $(SHORT),-short) $(BENCHFLAGS)
+	  $(if $(SHORT),-short) $(if $(PLOT),-plot out/plots) $(BENCHFLAGS)
 
 # A folder with a topology is a lab.
 LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))
-.PHONY: labs $(LABS:%=lab-%) $(BUILD)/lab
+.PHONY: labs tour $(LABS:%=lab-%) $(BUILD)/lab
 
 # With SHORT, labs take turns: each commit has the next two.
 ifneq ($(SHORT),)
@@ -172,6 +173,11 @@ labs: $(BUILD)/lab
 $(LABS:%=lab-%): lab-%: $(BUILD)/lab
 	$(BUILD)/lab check $(ARGS) labs/$*
 
+# docs/tour.md with what its commands print now, which takes VPP; CHECK=1 compares what must not
+# change of that, with or without VPP (needs root).
+tour: $(BUILD)/lab
+	$(BUILD)/lab tour -build $(BUILD) $(if $(CHECK),,-update) docs/tour.md
+
 $(BUILD)/lab: tools build
 	CGO_ENABLED=0 deploy/go-build -trimpath -o $@ ./internal/lab
 	CGO_ENABLED=0 deploy/go-build -trimpath -o $@-client ./labs/external/client
@@ -185,9 +191,10 @@ COMMIT   := $(shell git rev-parse --verify --quiet $(PREVIOUS)^{commit} 2>/dev/n
 OLDER    := $(COMMIT:%=$(BUILD)/previous/%/build/vpp-route-agent)
 endif
 
-# Every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs (needs root;
-# VPP where found). Before them thirty agents in one process move to reflectors and back with the
-# race detector, and a hundred, which takes 2 GiB, without: more than that can follow.
+# Every fault under traffic, packets counted, budgets held; SHORT=1 for what CI runs, PLOT=1 for
+# drawings in out/plots (needs root; VPP where found). Before them thirty agents in one process move
+# to reflectors and back with the race detector, and a hundred, which takes 2 GiB, without: more
+# than that can follow.
 chaos: tools build $(OLDER)
 	@mkdir -p out
 	go build -trimpath -o $(BUILD)/chaos ./internal/chaos
@@ -196,7 +203,8 @@ chaos: tools build $(OLDER)
 	$(if $(AGENTS),go test -vet=off -count=1 -timeout 30m -run '^TestNoRouteIsTouched$$' \
 	  ./internal/reflectors -agents $(AGENTS))
 	$(BUILD)/chaos -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) \
-	  $(OLDER:%=-previous %) -logs out/chaos-logs $(CHAOSFLAGS)
+	  $(OLDER:%=-previous %) -logs out/chaos-logs $(if $(PLOT),-plot out/plots) \
+	  $(CHAOSFLAGS)
 
 $(BUILD)/previous/%/build/vpp-route-agent:
 	rm -rf $(BUILD)/previous/$*

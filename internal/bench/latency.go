@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"vpp-route-agent/internal/plot"
 )
 
 // latency changes one route at a time on an idle agent and takes the time from the UPDATE on the
@@ -57,7 +59,33 @@ func latency(l *lab) error {
 	}
 	b.single("one change, UPDATE to acknowledgement, most", "ms",
 		quantile(samples, 1), noBudget, "")
+	b.draw("latency", latencyChart(samples, passed, fmt.Sprintf(
+		"%d changes, one at a time, beside %d routes on %s", len(samples), len(prefixes), p.name)))
 	return nil
+}
+
+// latencyChart draws how many of sorted samples took at most how long.
+func latencyChart(samples, passed []time.Duration, note string) plot.Chart {
+	distribution := func(name string, sorted []time.Duration) plot.Series {
+		s := plot.Series{Name: fmt.Sprintf("%s: p50 %.2f ms, p99 %.2f ms", name,
+			quantile(sorted, 0.5), quantile(sorted, 0.99))}
+		for i := range 200 {
+			share := float64(i+1) / 200
+			s.Points = append(s.Points, plot.Point{X: quantile(sorted, share), Y: 100 * share})
+		}
+		return s
+	}
+	lines := []plot.Series{
+		distribution("the agent", samples),
+		distribution("control, the same bytes passed on", passed),
+	}
+	return plot.Chart{
+		Title: "One change: from the UPDATE on the wire to VPP's acknowledgement", Note: note,
+		Description: lines[0].Name + ". " + lines[1].Name + ".",
+		X:           plot.Axis{Label: "milliseconds", Log: true},
+		Y:           plot.Axis{Label: "% of the changes took at most so long", Zero: true},
+		Series:      lines,
+	}
 }
 
 // quantile returns that share of sorted samples, in milliseconds.

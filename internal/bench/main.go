@@ -25,6 +25,7 @@ import (
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/plot"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -40,6 +41,7 @@ var benchmarks = []struct {
 	run  func(*bench) error
 }{
 	{"program", inLab("program", needs{heap: "1G"}, program)},
+	{"scale", inLab("scale", needs{heap: "1G"}, scale)},
 	{"counters", inLab("counters", needs{heap: "1G"}, counters)},
 	{"external", inLab("external", needs{heap: "1G"}, externalCalls)},
 	{"tunnels", inLab("tunnels", needs{heap: "1G"}, tunnels)},
@@ -76,6 +78,7 @@ type bench struct {
 	build    string // where packages are unpacked
 	profile  string // where the agent's CPU profiles go; "": nowhere
 	results  []result
+	charts   map[string]plot.Chart // by the name of the file without its ending
 	out      io.Writer
 }
 
@@ -108,6 +111,8 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	file := flags.String("o", "out/bench.json", "`file` for the results as JSON")
 	markdown := flags.String("markdown", "",
 		"`file` for the table of docs/performance.md; empty: none")
+	plots := flags.String("plot", "",
+		"`folder` for drawings, SVG, of what was measured; empty: none")
 	build := flags.String("build", "build",
 		"`folder` where Debian's BIRD is unpacked if none is installed")
 	profile := flags.String("profile", "",
@@ -132,7 +137,7 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 			Level: slog.LevelWarn,
 		})),
 		short: *short, programs: testcluster.Programs{Agent: *agent}, build: *build,
-		profile: *profile, out: out,
+		profile: *profile, charts: map[string]plot.Chart{}, out: out,
 	}
 	cleanUp, err := b.prepare()
 	defer cleanUp()
@@ -165,6 +170,11 @@ func measure(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if *markdown != "" {
 		if err := os.WriteFile(*markdown, []byte(markdownTable(b.results)), 0o644); err != nil {
+			return err
+		}
+	}
+	if *plots != "" {
+		if err := plot.Write(*plots, b.charts); err != nil {
 			return err
 		}
 	}

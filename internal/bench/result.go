@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"vpp-route-agent/internal/plot"
 )
 
 // result is one line of the table and one element of bench.json.
@@ -127,6 +129,9 @@ func (b *bench) single(name, unit string, value float64, limit budget, note stri
 		OK: limit.holds(value), Note: note,
 	})
 }
+
+// draw keeps a chart for -plot.
+func (b *bench) draw(name string, c plot.Chart) { b.charts[name] = c }
 
 // report prints the table and writes the file.
 func (b *bench) report(file string) error {

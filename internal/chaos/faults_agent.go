@@ -69,6 +69,7 @@ func (t *trial) restartAgent(
 	}
 	a := t.ours(1)
 	t.start = time.Now()
+	t.happened("agent is ended")
 	if err := end(a); err != nil {
 		return err
 	}
@@ -87,6 +88,7 @@ func (t *trial) comeBack(ctx context.Context, a *testcluster.Agent, deleted uint
 	if err := testcluster.Pause(ctx, time.Second); err != nil {
 		return err
 	}
+	t.happened("started again")
 	if err := a.Start(ctx); err != nil {
 		return err
 	}

@@ -39,11 +39,13 @@ func (t *trial) alternate(ctx context.Context, end func(*netlab.Bird) error) err
 	if err := t.reflect(ctx); err != nil {
 		return err
 	}
+	t.happened("the mesh is gone")
 	t.note("reflectors instead of the mesh after %.1f s", time.Since(t.start).Seconds())
 	const times = 2
 	written, err := t.writesDuring(ctx, func() error {
 		for i := range times * len(t.reflectors) {
 			r := t.reflectors[i%len(t.reflectors)]
+			t.happened(r.name + " ends")
 			if err := errors.Join(end(r.bird), testcluster.Pause(ctx, 2*time.Second)); err != nil {
 				return err
 			}

@@ -51,6 +51,7 @@ const settling = 1500 * time.Millisecond
 
 func (t *trial) endVPP(ctx context.Context, end func(*netlab.VPP) error) error {
 	n := t.nodes[0]
+	t.happened("VPP is ended")
 	if err := end(n.VPP); err != nil {
 		return err
 	}
@@ -64,6 +65,7 @@ func (t *trial) backWithVPP(ctx context.Context, n *node) error {
 		return err
 	}
 	configured := time.Now()
+	t.happened("started and configured again")
 	t.allowOutage(perNode, configured.Sub(t.start)+settling)
 	if err := t.converged(ctx, recovery); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/plot"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -64,6 +65,8 @@ func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	file := flags.String("o", "out/chaos.json", "`file` for the results as JSON")
 	markdown := flags.String("markdown", "",
 		"`file` for the table of docs/resilience.md; empty: none")
+	plots := flags.String("plot", "",
+		"`folder` for drawings, SVG, of the packets around each fault; empty: none")
 	soakFor := flags.Duration("soak", 0, "instead of the table: random churn for so long")
 	seed := flags.Uint64("seed", 0, "of the random churn; 0: by the clock")
 	if err := flags.Parse(args); err != nil {
@@ -97,6 +100,11 @@ func breakThings(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if *markdown != "" {
 		if err := os.WriteFile(*markdown, []byte(markdownTable(results)), 0o644); err != nil {
+			return err
+		}
+	}
+	if *plots != "" {
+		if err := plot.Write(*plots, charts(results)); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/plot"
 	"vpp-route-agent/internal/testcluster"
 )
 
@@ -79,7 +80,17 @@ type trial struct {
 	failed []string  // what must hold and did not
 	astray []string  // flows that lost what they should not have, apart from the budget
 	notes  []string  // figures for the reader
+	// moments are what happened when, besides the start, for -plot
+	moments []moment
 }
+
+// moment is something that happened during a trial.
+type moment struct {
+	at   time.Time
+	what string
+}
+
+func (t *trial) happened(what string) { t.moments = append(t.moments, moment{time.Now(), what}) }
 
 // must notes what has to hold besides the packets.
 func (t *trial) must(holds bool, format string, args ...any) {
@@ -137,7 +148,8 @@ type result struct {
 	Replayed   replayed `json:"replayed"` // of the last attempt
 	OK         bool     `json:"ok"`
 
-	onlyPackets bool // not OK, but nothing else than packets was missed
+	onlyPackets bool        // not OK, but nothing else than packets was missed
+	chart       *plot.Chart // of the last attempt; nil: there were no packets
 }
 
 // miss notes what had to hold besides the packets and did not.
@@ -281,6 +293,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	if err == nil {
 		err = c.converged(ctx, recovery)
 	}
+	t.happened("converged")
 	r.Converged = time.Since(t.start).Seconds()
 	if err == nil && f.keepsSessions {
 		err = c.sessionsKept(ctx, before, f.mayEnd)
@@ -332,6 +345,7 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 		second := seen.flows[1] // from node 2 to node 3
 		controlLost += second.Lost - second.inGaps(seen.gaps)
 	}
+	r.chart = chart(r, t.start, t.moments, seen.flows)
 	r.OK = len(r.Failed) == 0 && r.Lost <= r.Allowed && (r.Sent > 0 || c.kind == apiNodes)
 	return controlLost
 }

@@ -103,6 +103,7 @@ func Exec(pid int, node string, command []string) error {
 	for name, value := range map[string]string{
 		"PATH":                         bin + ":" + os.Getenv("PATH"),
 		"VPP_ROUTE_AGENT_ADMIN_SOCKET": filepath.Join(dir, node, "agent.sock"),
+		"VPP_ROUTE_AGENT_STATE_DIR":    filepath.Join(dir, node, "state"),
 		"CALICO_ETCD_ENDPOINTS":        "unix://" + filepath.Join(dir, "etcd.sock"),
 	} {
 		if err := os.Setenv(name, value); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ func (n *node) programs() map[string][]string {
 	all := n.speaker.programs()
 	if n.VPP != nil {
 		all["vppctl"] = []string{n.Cluster.VPP.Vppctl, "-s", n.VPP.CLISocket()}
+		all["vpp-pid"] = []string{"echo", strconv.Itoa(n.VPP.PID())}
 	}
 	return all
 }

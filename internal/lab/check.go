@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ type checker struct {
 	dataplane string // "vpp" or "kernel"
 	update    bool
 	out       io.Writer
+	// tour: outputs are compared by tourShape, commands may fail, and what is for both data planes
+	// is written as VPP's nodes print it
+	tour bool
 }
 
 const (
@@ -68,15 +72,28 @@ func (c *checker) run(ctx context.Context) error {
 }
 
 // writes says whether the page takes over what a step prints now. What is for both data planes is
-// as the kernel's nodes print it.
+// as the kernel's nodes print it, in labs.
 func (c *checker) writes(s step) bool {
-	return c.update && (s.only == c.dataplane || s.only == "" && c.dataplane == "kernel")
+	both := "kernel"
+	if c.tour {
+		both = "vpp"
+	}
+	return c.update && (s.only == c.dataplane || s.only == "" && c.dataplane == both)
+}
+
+// ask runs the command of a step once. In the tour one that fails says so in its output.
+func (c *checker) ask(ctx context.Context, s step) (string, error) {
+	out, err := c.net.run(ctx, s.node, s.line)
+	var exit *exec.ExitError
+	if c.tour && errors.As(err, &exit) && exit.Exited() && ctx.Err() == nil {
+		return fmt.Sprintf("%s\n%s%d", tidy(out), exitLine, exit.ExitCode()), nil
+	}
+	return tidy(out), err
 }
 
 func (c *checker) step(ctx context.Context, s step) (string, error) {
 	if s.once {
-		out, err := c.net.run(ctx, s.node, s.line)
-		text := tidy(out)
+		text, err := c.ask(ctx, s)
 		if err != nil {
 			return text, fmt.Errorf("%w: %s", err, text)
 		}
@@ -86,38 +103,58 @@ func (c *checker) step(ctx context.Context, s step) (string, error) {
 	defer cancel()
 	last, since := "", time.Now()
 	for {
-		out, failed := c.net.run(ctx, s.node, s.line)
-		text := tidy(out)
+		text, failed := c.ask(ctx, s)
 		if shape(text) != shape(last) {
 			since = time.Now()
 		}
 		last = text
 		as := c.asShown(s, text)
-		if failed == nil && (as || c.writes(s) && time.Since(since) > settled) {
+		if failed == nil && (as || c.writes(s) && c.newPage(s, text, since)) {
 			return text, nil
 		}
 		select {
 		case <-ctx.Done():
-			return text, errors.Join(failed, difference(c.walk.shown(s), text))
+			return text, errors.Join(failed, c.difference(s, text))
 		case <-time.After(pollEvery):
 		}
 	}
 }
 
+// newPage says whether an output that is another than the page's, since then, is to be written.
+func (c *checker) newPage(s step, text string, since time.Time) bool {
+	if c.tour {
+		return strings.Contains(text, s.shows)
+	}
+	return time.Since(since) > settled
+}
+
 // asShown says whether an output has the shape that the page shows.
-func (c *checker) asShown(s step, text string) bool { return shape(text) == shape(c.walk.shown(s)) }
+func (c *checker) asShown(s step, text string) bool {
+	return c.shape(text) == c.shape(c.walk.shown(s)) && strings.Contains(text, s.shows)
+}
+
+func (c *checker) shape(text string) string {
+	if c.tour {
+		return tourShape(text)
+	}
+	return shape(text)
+}
 
 func (c *checker) compare(s step, text string) error {
 	if c.writes(s) || c.asShown(s, text) {
 		return nil
 	}
-	return difference(c.walk.shown(s), text)
+	return c.difference(s, text)
 }
 
 // difference shows both, line by line, by what must be the same.
-func difference(page, now string) error {
+func (c *checker) difference(s step, now string) error {
+	if !strings.Contains(now, s.shows) {
+		return fmt.Errorf("%w: %q is not in it:\n%s", errShape, s.shows, now)
+	}
 	var b strings.Builder
-	want, got := strings.Split(shape(page), "\n"), strings.Split(shape(now), "\n")
+	want := strings.Split(c.shape(c.walk.shown(s)), "\n")
+	got := strings.Split(c.shape(now), "\n")
 	for i := range max(len(want), len(got)) {
 		w, g := lineAt(want, i), lineAt(got, i)
 		if w == g {

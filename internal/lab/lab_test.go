@@ -150,9 +150,14 @@ func checkPage(
 	s := &script{answer, map[string]int{}}
 	err = (&checker{net: s, walk: w, dataplane: "kernel", update: update, out: io.Discard}).run(
 		t.Context())
-	text, read := os.ReadFile(file)
-	check(t, read)
-	return string(text), s, err
+	return readPage(t, file), s, err
+}
+
+func readPage(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	check(t, err)
+	return string(text)
 }
 
 func TestCommandThatLooksIsAskedUntilItShowsThePage(t *testing.T) {

@@ -32,9 +32,10 @@ import (
 
 const usage = `usage:
   lab check [flags] FOLDER...   build each lab, walk through its README, remove it
+  lab tour [flags] PAGE         walk through docs/tour.md in the demo
   lab exec LAB NODE COMMAND...  run a command on a node of a lab that check -keep left running
 
-flags of check:
+flags of check and tour:
 `
 
 func main() {
@@ -94,6 +95,13 @@ func command(ctx context.Context, args []string) error {
 		}
 		if flags.NArg() > 0 {
 			return c.checkAll(ctx, flags.Args())
+		}
+	case len(args) > 1 && args[0] == "tour":
+		if err := flags.Parse(args[1:]); err != nil {
+			return flag.ErrHelp // it has said why
+		}
+		if flags.NArg() == 1 {
+			return c.walkTour(ctx, flags.Arg(0))
 		}
 	}
 	flags.Usage()

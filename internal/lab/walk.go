@@ -26,9 +26,14 @@ type step struct {
 	// prompt "$", is run again until its output has the shape that the page shows.
 	once bool
 	only string // the data plane for which this step is: "vpp", "kernel", or "" for both
-	at   int    // index of the first line of the output
-	end  int    // index behind its last line
+	// shows is what the tour's output must contain, besides the headings that the page has: the
+	// comment before a block says it of the block's last command.
+	shows string
+	at    int // index of the first line of the output
+	end   int // index behind its last line
 }
+
+var comment = regexp.MustCompile(`^<!-- shows: (.+) -->$`)
 
 var prompt = regexp.MustCompile(`^([a-z][a-z0-9-]*)([$#]) (.+)$`)
 
@@ -45,10 +50,15 @@ func readWalk(file string) (*walk, error) {
 }
 
 func (w *walk) parse() error {
-	inside, only := false, ""
+	inside, only, shows := false, "", ""
 	for i, line := range w.lines {
 		words := strings.Fields(line)
 		switch {
+		case !inside && comment.MatchString(line):
+			if i+1 == len(w.lines) || !strings.HasPrefix(w.lines[i+1], "```console") {
+				return fmt.Errorf("line %d: no console block follows the comment", i+1)
+			}
+			shows = comment.FindStringSubmatch(line)[1]
 		case !inside && len(words) > 0 && words[0] == "```console":
 			inside, only = true, strings.Join(words[1:], " ")
 			if !slices.Contains([]string{"", "vpp", "kernel"}, only) {
@@ -59,6 +69,10 @@ func (w *walk) parse() error {
 		case inside && line == "```":
 			inside = false
 			w.closeStep(i)
+			if len(w.steps) > 0 && shows != "" {
+				w.steps[len(w.steps)-1].shows = shows
+			}
+			shows = ""
 		case inside:
 			m := prompt.FindStringSubmatch(line)
 			if m == nil {

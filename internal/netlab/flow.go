@@ -46,6 +46,7 @@ type Report struct {
 	Pending    int
 	Duplicates int // answers to what had been answered
 	Outages    []Outage
+	Timeline   []Slot        // without gaps, by when packets were sent
 	RTT        time.Duration // mean of those received; of Pairs it is one way
 	Slowest    time.Duration // of those received
 }
@@ -54,6 +55,28 @@ type Report struct {
 type Outage struct {
 	First, Last time.Time // when the first and the last lost packet were sent
 	Lost        int
+}
+
+// SlotLength is that of a Slot.
+const SlotLength = 100 * time.Millisecond
+
+// Slot counts the packets that were sent in a slot of time, and those of them that were lost.
+type Slot struct {
+	From       time.Time // a multiple of SlotLength
+	Sent, Lost int
+}
+
+// slot returns the slot of a packet that was sent after those before.
+func (r *Report) slot(at time.Time) *Slot {
+	from := at.Truncate(SlotLength)
+	for len(r.Timeline) == 0 || r.Timeline[len(r.Timeline)-1].From.Before(from) {
+		next := from
+		if n := len(r.Timeline); n > 0 {
+			next = r.Timeline[n-1].From.Add(SlotLength)
+		}
+		r.Timeline = append(r.Timeline, Slot{From: next})
+	}
+	return &r.Timeline[len(r.Timeline)-1]
 }
 
 // String returns for instance "500 sent, 497 received, 3 lost".
@@ -234,6 +257,8 @@ func report(sent []time.Time, took []time.Duration, duplicates int, timeout time
 	var sum time.Duration
 	inOutage := false
 	for seq, at := range sent {
+		slot := r.slot(at)
+		slot.Sent++
 		switch took := took[seq]; {
 		case took > 0 && took <= timeout:
 			r.Received++
@@ -244,6 +269,7 @@ func report(sent []time.Time, took []time.Duration, duplicates int, timeout time
 			r.Pending++
 		default:
 			r.Lost++
+			slot.Lost++
 			if !inOutage {
 				r.Outages = append(r.Outages, Outage{First: at})
 				inOutage = true

@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -17,5 +18,27 @@ func TestStoppedFlowKnowsItsLastPacket(t *testing.T) {
 		if r := flow.Stop(); r.Sent != r.Received || r.Pending != 0 {
 			t.Fatalf("nothing was in the way, got %+v", r)
 		}
+	}
+}
+
+// TestTimeline: each packet is counted once, in the slot in which it was sent, and a time without
+// packets has slots, too.
+func TestTimeline(t *testing.T) {
+	start := time.Now().Add(-time.Minute).Truncate(SlotLength)
+	var sent []time.Time
+	var took []time.Duration
+	for _, p := range []struct{ at, took time.Duration }{
+		{10, 1}, {50, 0}, {99, 1}, {100, 0}, {101, 0}, {350, 1},
+	} {
+		sent = append(sent, start.Add(p.at*time.Millisecond))
+		took = append(took, p.took*time.Millisecond)
+	}
+	got := report(sent, took, 0, time.Second).Timeline
+	want := []Slot{{start, 3, 1}, {start.Add(SlotLength), 2, 2}, {start.Add(2 * SlotLength), 0, 0},
+		{start.Add(3 * SlotLength), 1, 0}}
+	if !slices.EqualFunc(got, want, func(a, b Slot) bool {
+		return a.From.Equal(b.From) && a.Sent == b.Sent && a.Lost == b.Lost
+	}) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
