@@ -27,9 +27,7 @@ func (n *node) want(t *testing.T, count int) {
 			Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"),
 				addr("192.0.2.1")}[i%2]}}})
 	}
-	var w fib.Wanted
-	w.Sources[route.Etcd].Routes = routes
-	n.engine.Set(w)
+	n.agent.Want(route.Etcd, fib.Source{Routes: routes})
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }
