@@ -21,6 +21,8 @@ type Agent interface {
 	// Turned is when the agent's loop last completed a turn.
 	Turned() time.Time
 	Explain(ctx context.Context, asked netip.Prefix) agent.Explanation
+	SearchRoutes(agent.RouteQuery) agent.RouteList
+	Counters() agent.Counters
 }
 
 // Config is what a Page is made of.
@@ -31,14 +33,18 @@ type Config struct {
 	Named func(host string) bool
 }
 
-// Page serves the page. Its streams need Run.
+// Page serves the page. Its streams and rates need Run.
 type Page struct {
 	cfg   Config
+	turn  chan struct{} // of size questions: those that are being answered
 	views views
+	hour  hour
 }
 
 // New returns a Page that has no streams until Run.
-func New(c Config) *Page { return &Page{cfg: c, views: newViews()} }
+func New(c Config) *Page {
+	return &Page{cfg: c, turn: make(chan struct{}, questions), views: newViews()}
+}
 
 // Handler serves the page at / and what it needs below /page/. Everything else is left to rest.
 func (p *Page) Handler(rest http.Handler) http.Handler {
@@ -47,6 +53,9 @@ func (p *Page) Handler(rest http.Handler) http.Handler {
 	own := http.NewServeMux()
 	addAssets(own)
 	own.HandleFunc("GET /page/events", p.serveEvents)
+	own.HandleFunc("GET /page/routes", p.answerTo(p.routes))
+	own.HandleFunc("GET /page/explain", p.answerTo(p.explain))
+	own.HandleFunc("GET /page/rates", p.answerTo(p.rates))
 	guarded := p.guard(own)
 	mux.Handle("/{$}", guarded)
 	mux.Handle("/page/", guarded)
@@ -63,15 +72,21 @@ func Refuse(why string, rest http.Handler) http.Handler {
 	return mux
 }
 
-// Run looks at the agent while a page is open, until ctx ends. Then all streams end, too.
+// Run takes samples, and looks at the agent while a page is open, until ctx ends. Then all streams
+// end, too.
 func (p *Page) Run(ctx context.Context) error {
 	defer p.views.end()
 	p.views.begin()
+	p.hour.take(time.Now(), p.cfg.Agent.Counters())
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
 	var look <-chan time.Time // nil: no page is open
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case now := <-tick.C:
+			p.hour.take(now, p.cfg.Agent.Counters())
 		case <-p.views.opened:
 			if look == nil {
 				look = time.After(0)

@@ -24,6 +24,7 @@ type fakeAgent struct {
 	mu     sync.Mutex
 	status agent.Status
 	looks  int
+	search func(agent.RouteQuery) agent.RouteList
 }
 
 func (f *fakeAgent) Status() agent.Status {
@@ -40,6 +41,10 @@ func (f *fakeAgent) Turned() time.Time { return time.Now() }
 func (f *fakeAgent) Explain(_ context.Context, asked netip.Prefix) agent.Explanation {
 	return agent.Explanation{Asked: asked}
 }
+
+func (f *fakeAgent) SearchRoutes(q agent.RouteQuery) agent.RouteList { return f.search(q) }
+
+func (f *fakeAgent) Counters() agent.Counters { return agent.Counters{} }
 
 func (f *fakeAgent) change(by func(*agent.Status)) {
 	f.mu.Lock()

@@ -211,6 +211,7 @@ func summarize(s agent.Status, now, turned time.Time) summary {
 	s.BGP.Withheld = cut(s.BGP.Withheld)
 	s.Unrouted, s.Problems = cut(s.Unrouted), cut(s.Problems)
 	s.FIB.UnusableNextHops = cut(s.FIB.UnusableNextHops)
+	s.FIB.Routes, s.FIB.Guard = cut(s.FIB.Routes), cut(s.FIB.Guard) // null without a data plane
 	s.FIB.Drift.Checked = 0
 	s.FIB.LastContact = nil
 	if s.Datastore.Connected {
@@ -223,7 +224,8 @@ func summarize(s agent.Status, now, turned time.Time) summary {
 	return out
 }
 
-func cut[T any](all []T) []T { return all[:min(len(all), maxListed)] }
+// cut never returns nil, which would be null in JSON.
+func cut[T any](all []T) []T { return append([]T{}, all[:min(len(all), maxListed)]...) }
 
 // encode escapes <, > and & besides, as encoding/json does.
 func encode(v any) []byte {

@@ -1,17 +1,25 @@
 // The frame of the page: what is always shown, and which view is.
 
+import { conditionsView } from "./conditions.js";
 import { h, mark, setText } from "./dom.js";
+import { explainView } from "./explain.js";
 import { age, clock, count, plural } from "./format.js";
 import { peersView } from "./peers.js";
+import { ratesView } from "./rates.js";
+import { routesView } from "./routes.js";
 import { empty, take } from "./state.js";
 import { follow } from "./stream.js";
 
-const views = { peers: peersView };
+const views = {
+  peers: peersView, routes: routesView, explain: explainView, rates: ratesView,
+  conditions: conditionsView,
+};
 
 const app = {
   state: empty(),
   offset: 0, // of the agent's clock against this computer's
   now: () => Date.now() + app.offset,
+  painted,
 };
 
 const at = (id) => document.getElementById(id);
@@ -37,18 +45,18 @@ function show() {
   if (app.state.summary) update(everything);
 }
 
-// painted notes that a view has shown its first data.
-function painted() {
+// painted notes that a view has shown its first data, unless another has taken its place.
+function painted(name) {
   const root = document.documentElement;
-  if (root.dataset.view === current.name) return;
-  root.dataset.view = current.name;
+  if (name !== current.name || root.dataset.view === name) return;
+  root.dataset.view = name;
   if (performance.getEntriesByName("painted").length === 0) performance.mark("painted");
 }
 
 function update(changed) {
   if (changed.summary) summarize();
   if (current.update) current.update(changed);
-  painted();
+  if (!current.waits) painted(current.name);
 }
 
 // summarize shows in two lines whether anything is wrong.

@@ -42,3 +42,8 @@ export function mark(kind) {
 export function kindLabel(kind, text = kindNames[kind]) {
   return h("span", { class: "kind" }, mark(kind), text);
 }
+
+// replace puts children in the place of those that are there.
+export function replace(element, children) {
+  element.replaceChildren(...children.filter(Boolean));
+}

@@ -55,7 +55,7 @@ export function peersView(app) {
         shown = rowsAtFirst;
         table();
       },
-    }, mark(kind), n, " ", kindNames[kind].toLowerCase());
+    }, mark(kind), n, " ", kindNames[kind][0].toLowerCase() + kindNames[kind].slice(1));
     legend.append(h("li", {}, button));
     return [kind, { button, n }];
   }));
@@ -93,8 +93,9 @@ export function peersView(app) {
       [4, 6, 7, 8].forEach((i) => cells[i].classList.add("num"));
       const name = h("button", { type: "button", class: "plain", click: () => show(p.peer) },
         p.peer);
-      cells[1].append(name);
-      r = { element: h("tr", {}, ...cells), cells, kind: null, was: null };
+      const error = h("span", { class: "narrow note" });
+      cells[1].append(name, error);
+      r = { element: h("tr", {}, ...cells), cells, error, kind: null, was: null };
       rows.set(p.peer, r);
     }
     if (r.was !== p) {
@@ -110,6 +111,7 @@ export function peersView(app) {
       setText(r.cells[7], count(p.accepted));
       setText(r.cells[8], p.flaps ? count(p.flaps) : "");
       setText(r.cells[9], p.lastError ?? "");
+      setText(r.error, p.established ? "" : p.lastError ?? "");
     }
     setText(r.cells[5], p.since ? age(p.since, app.now()) : "");
     return r.element;

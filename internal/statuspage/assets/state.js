@@ -84,3 +84,20 @@ export function worstFirst(peers) {
   return peers.map((p, i) => [rank.get(kindOf(p)), i, p])
     .sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((x) => x[2]);
 }
+
+// routeMark is the mark of a route's state.
+export function routeMark(state) {
+  switch (state) {
+    case "programmed":
+      return "ok";
+    case "failed":
+    case "drifted":
+    case "unusable":
+      return "bad";
+    case "pending":
+    case "held":
+    case "deleting":
+      return "warn";
+  }
+  return "idle";
+}
