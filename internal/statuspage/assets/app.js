@@ -25,13 +25,15 @@ const app = {
 const at = (id) => document.getElementById(id);
 let current = null; // the view that is shown
 let link = { up: null, since: Date.now(), why: "" };
+let announcing = null; // a timer
+let toAnnounce = "";
 const everything = { summary: true, peers: [], all: true };
 
 // show makes the view that the address names.
 function show() {
   const [name, query] = location.hash.slice(1).split("?");
-  if (name && !views[name]) return; // a place in a view
-  const view = name || "peers";
+  if (!views[name] && current) return; // a place in the view, such as a table
+  const view = views[name] ? name : "peers";
   const first = current?.name !== view;
   if (first) {
     current = { name: view, ...views[view](app) };
@@ -99,9 +101,16 @@ function title(text) {
   return text ? text[0].toUpperCase() + text.slice(1) : "";
 }
 
-// announce tells who cannot see the page what changed; the same twice is told once.
+// announce tells who cannot see the page what changed: the newest, every five seconds at most.
 function announce(text) {
-  setText(at("announcer"), text);
+  if (!announcing) {
+    announcing = setTimeout(() => {
+      announcing = null;
+      setText(at("announcer"), toAnnounce);
+    }, 5000);
+    if (!toAnnounce) setText(at("announcer"), text);
+  }
+  toAnnounce = text;
 }
 
 function showLink() {

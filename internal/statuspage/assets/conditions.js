@@ -5,7 +5,7 @@ import { clock, count, plural } from "./format.js";
 import { facts, table } from "./explain.js";
 
 export function conditionsView(app) {
-  const root = h("div", { class: "columns" });
+  const root = h("div", { class: "cards" });
   let shown = "";
 
   function update() {
@@ -31,11 +31,7 @@ export function conditionsView(app) {
         ["Tunnels", s.fib.tunnels && `${count(s.fib.tunnels.programmed)} of ` +
           `${count(s.fib.tunnels.desired)} programmed`],
       ])),
-      card("Routes", table([["Family"], ["Origin"], ["Desired", "num"], ["Programmed", "num"],
-        ["Failed", "num"], ["Unusable", "num mid"], ["Held", "num wide"],
-        ["Shadowed", "num wide"], ["Drifted", "num wide"]],
-      s.fib.routes.map((r) => [r.family, r.origin, ...["desired", "programmed", "failed",
-        "unusable", "held", "shadowed", "drifted"].map((k) => count(r[k]))])) ??
+      card("Routes", facts(s.fib.routes.map((r) => [`${r.family}, ${r.origin}`, routes(r)])) ??
         nothing("There are no routes.")),
       s.fib.guard.length ? card("Held deletions", table([["Origin"], ["Held", "num"], ["Since"],
         ["Released"]], s.fib.guard.map((g) => [g.origin, count(g.held), clock(g.since, now),
@@ -84,6 +80,13 @@ function card(title, content) {
 
 function line(kind, name, text) {
   return h("li", {}, kindLabel(kind, name), h("span", {}, text));
+}
+
+// routes says how many there are, and which of them are not as they should be.
+function routes(r) {
+  const odd = ["failed", "unusable", "held", "shadowed", "drifted"].filter((k) => r[k] > 0);
+  return [`${count(r.programmed)} of ${count(r.desired)} programmed`,
+    ...odd.map((k) => `${count(r[k])} ${k}`)].join(", ");
 }
 
 function nothing(text) {
