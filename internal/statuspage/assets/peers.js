@@ -172,7 +172,9 @@ export function peersView(app) {
     d.title.textContent = says;
     if (d.kind === kind) return;
     d.kind = kind;
-    d.dot.setAttribute("d", shapes[kind](d.place.x, d.place.y, d.place.r));
+    // of very many, those that are not up must be seen at a glance
+    const r = d.place.r * (d.place.r < 6 && kind !== "up" ? 1.6 : 1);
+    d.dot.setAttribute("d", shapes[kind](d.place.x, d.place.y, r));
     d.dot.setAttribute("class", kind);
     d.line.setAttribute("class", kind);
   }
