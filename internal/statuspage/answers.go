@@ -35,7 +35,7 @@ func (p *Page) answerTo(ask func(*http.Request) (any, error)) http.HandlerFunc {
 			return
 		}
 		// Time in the queue is not the client's. A writer that is no connection has no deadline.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.patience))
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(text) // fails only if the client is gone
 	}

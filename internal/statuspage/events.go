@@ -12,8 +12,8 @@ const (
 	// beatEvery is how long a stream is silent at most. The page takes an agent that says nothing
 	// for 12 s for one that does not answer.
 	beatEvery = 5 * time.Second
-	// patience is how long a client may take to read what it is sent.
-	patience = 10 * time.Second
+	// defaultPatience is how long a client may take to read what it is sent.
+	defaultPatience = 10 * time.Second
 )
 
 // serveEvents sends what changes, as server-sent events: "state" with what differs from the event
@@ -32,7 +32,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
 	send := func(write func(io.Writer)) error {
-		if err := control.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		if err := control.SetWriteDeadline(time.Now().Add(p.patience)); err != nil {
 			return err
 		}
 		b := bufio.NewWriterSize(w, 16<<10)

@@ -39,11 +39,14 @@ type Page struct {
 	turn  chan struct{} // of size questions: those that are being answered
 	views views
 	hour  hour
+
+	patience time.Duration // with a client that is sent something
 }
 
 // New returns a Page that has no streams until Run.
 func New(c Config) *Page {
-	return &Page{cfg: c, turn: make(chan struct{}, questions), views: newViews()}
+	return &Page{cfg: c, turn: make(chan struct{}, questions), views: newViews(),
+		patience: defaultPatience}
 }
 
 // Handler serves the page at / and what it needs below /page/. Everything else is left to rest.

@@ -60,7 +60,8 @@ func (f *fakeAgent) looked() int {
 
 // withPeers has n peers, 10.0.0.0 and on, all Established.
 func withPeers(n int) *fakeAgent {
-	f := &fakeAgent{status: agent.Status{Node: "node-1", Health: "ready"}}
+	f := &fakeAgent{status: agent.Status{Node: "node-1", Health: "ready",
+		Datastore: agent.DatastoreStatus{Connected: true}}}
 	for i := range n {
 		a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 		f.status.BGP.Peers = append(f.status.BGP.Peers, agent.PeerStatus{
@@ -72,13 +73,16 @@ func withPeers(n int) *fakeAgent {
 }
 
 // serve runs a page of f on loopback until the test ends, as the agent serves it.
-func serve(t *testing.T, f *fakeAgent) (p *Page, address string) {
+func serve(t *testing.T, f *fakeAgent, options ...func(*Page)) (p *Page, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p = New(Config{Agent: f, Named: func(host string) bool { return host == "node-1.example" }})
+	for _, o := range options {
+		o(p)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() { p.Run(ctx) })
@@ -309,9 +313,8 @@ func TestNothingIsSentWhileNothingHappens(t *testing.T) {
 	f.change(func(s *agent.Status) {
 		s.BGP.Peers[0].LastContact = new(time.Now())
 		s.FIB.LastContact, s.FIB.Drift.Checked = new(time.Now()), 77
-		s.Datastore.Connected, s.Datastore.LastContact = false, nil
+		s.Datastore.LastContact = new(time.Now())
 	})
-	f.change(func(s *agent.Status) { s.Datastore.LastContact = nil })
 	before := f.looked()
 	e := s.next()
 	if e.name != "beat" {
