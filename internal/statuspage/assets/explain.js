@@ -142,7 +142,8 @@ function routes(e, now) {
       r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
         `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",
         p.nextHop || p.interface || c.kind,
-        [p.by, p.owner && `(${p.owner})`, p.interface].filter(Boolean).join(" "),
+        [p.by, p.owner && `(${p.owner})`, ...p.used.map((u) => u.interface)].filter(Boolean)
+          .join(" "),
         p.reason || c.reason,
       ])))),
   ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside: " +
