@@ -88,7 +88,7 @@ function summarize() {
       tile("conditions", s.fib.identity ? "ok" : "bad", "Data plane",
         s.fib.version || s.fib.dataplane),
       tile("conditions", s.datastore.connected ? "ok" : "bad", "Datastore",
-        s.datastore.connected ? "connected" : "away"),
+        s.datastore.connected ? "up" : "away"),
       tile("conditions", s.drain ? "warn" : "ok", "Drain", s.drain?.phase ?? "no")));
   setText(at("node"), s.node);
   setText(at("about"), `vpp-route-agent ${s.version}, AS ${s.bgp.as}, ` +
