@@ -1,8 +1,7 @@
 // The view of conditions: what must hold, what is not as it should be, and the drain.
 
-import { h, kindLabel, replace } from "./dom.js";
+import { facts, h, kindLabel, replace, table } from "./dom.js";
 import { clock, count, plural } from "./format.js";
-import { facts, table } from "./explain.js";
 
 export function conditionsView(app) {
   const root = h("div", { class: "cards" });

@@ -1,7 +1,7 @@
 // The view of explanations: how packets to a prefix are forwarded, or why not.
 
 import { ask } from "./ask.js";
-import { h, kindLabel, mark, replace, setText } from "./dom.js";
+import { facts, h, kindLabel, mark, replace, setText, table } from "./dom.js";
 import { age, clock, count } from "./format.js";
 import { hop } from "./routes.js";
 import { routeMark } from "./state.js";
@@ -93,22 +93,6 @@ function explanation(e, now) {
 // part is a section, or nothing where there is nothing to say.
 function part(title, content) {
   return content ? h("section", {}, h("h3", {}, title), content) : null;
-}
-
-export function table(head, rows) {
-  if (rows.length === 0) return null;
-  return h("table", {},
-    h("thead", {}, h("tr", {}, ...head.map(([name, kind]) =>
-      h("th", { scope: "col", class: kind }, name)))),
-    h("tbody", {}, ...rows.map((cells) => h("tr", {}, ...cells.map((c, i) =>
-      h("td", { class: head[i][1] }, c ?? ""))))));
-}
-
-// facts is a list of names and values, without those that are absent.
-export function facts(all) {
-  const there = all.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false);
-  if (there.length === 0) return null;
-  return h("dl", {}, ...there.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
 }
 
 function ownership(o) {
