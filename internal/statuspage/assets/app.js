@@ -7,7 +7,7 @@ import { age, clock, count, plural } from "./format.js";
 import { peersView } from "./peers.js";
 import { ratesView } from "./rates.js";
 import { routesView } from "./routes.js";
-import { empty, take } from "./state.js";
+import { empty, take, wrongs } from "./state.js";
 import { follow } from "./stream.js";
 
 const views = {
@@ -93,10 +93,7 @@ function summarize() {
   const s = app.state.summary;
   const routes = { desired: 0, programmed: 0, failed: 0 };
   for (const r of s.fib.routes) for (const k of Object.keys(routes)) routes[k] += r[k];
-  const wrong = [
-    ...s.conditions.filter((c) => !c.ok).map((c) => `${c.name}: ${c.message ?? c.reason}`),
-    ...s.degraded.map((d) => `${d.condition}: ${d.reason}`),
-  ];
+  const wrong = wrongs(s);
   const down = s.counts.peers - s.counts.established;
   const kind = { ready: "ok", degraded: "warn" }[s.health] ?? "bad";
   if (verdict.className !== "health " + kind) {

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { empty, kindOf, layerOf, matches, take, tally, worstFirst } from "./state.js";
+import {
+  empty, kindOf, layerOf, matches, take, tally, worstFirst, wrongs,
+} from "./state.js";
 
 const up = (peer, more) => ({ peer, established: true, endOfRIB: true, state: "Established",
   ...more });
@@ -48,4 +50,13 @@ test("a filter's words must all fit", () => {
     assert.ok(matches(p, text), text);
   }
   assert.ok(!matches(p, "node-7 active"));
+});
+
+test("what is wrong is told once, what fails first", () => {
+  assert.deepEqual(wrongs({
+    conditions: [{ name: "bgp", ok: true }, { name: "fib", ok: false, reason: "sweep_waits",
+      message: "waiting 18s" }],
+    degraded: [{ condition: "bgp", reason: "sessions_down" },
+      { condition: "fib", reason: "sweep_waits" }],
+  }), ["fib: waiting 18s", "bgp: sessions down"]);
 });
