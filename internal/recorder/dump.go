@@ -257,7 +257,8 @@ func dumpedWanted(c *fib.CandidateChange) any {
 
 func dumpedDecision(d *Decision) any {
 	out := dumpedDecided{dumpedKey: keyOf(d.Key), Received: int64(d.Received),
-		Programs: d.Programs, Waiting: d.Waiting, Held: d.Held, Origin: d.Origin.String(), Reason: d.Reason}
+		Programs: d.Programs, Waiting: d.Waiting, Held: d.Held, Origin: d.Origin.String(),
+		Reason: d.Reason}
 	if d.Programs {
 		out.Kind, out.Paths = d.Kind.String(), pathsOf(d.Paths)
 		out.Digest = fmt.Sprintf("%016x", d.Digest)
