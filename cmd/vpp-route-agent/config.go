@@ -89,6 +89,7 @@ type config struct {
 	gobgpWrite         bool
 	metricsListen      string
 	metricsRoutes      int
+	statusPage         bool
 	tlsCertFile        string
 	tlsKeyFile         string
 	tlsClientCAFile    string

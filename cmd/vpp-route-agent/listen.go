@@ -138,3 +138,19 @@ func (c *config) listenHealth() (net.Listener, error) {
 	}
 	return l, nil
 }
+
+// pageRefused says why the status page is not served; "": it is. It shows routes and peers, which
+// leave this host to clients with certificates alone, as by --query-listen.
+func (c *config) pageRefused() string {
+	if local(c.metricsListen) || c.tlsClientCAFile != "" {
+		return ""
+	}
+	return "The status page is not served here: --metrics-listen leaves this host, and clients " +
+		"need no certificate (--tls-client-ca-file)."
+}
+
+// named reports whether our certificate, if listeners have one, names a host.
+func (c *config) named(host string) bool {
+	pair, err := tls.LoadX509KeyPair(c.tlsCertFile, c.tlsKeyFile)
+	return err == nil && pair.Leaf.VerifyHostname(host) == nil
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 
@@ -87,5 +88,54 @@ func TestMetricsOverTLS(t *testing.T) {
 	c.tlsClientCAFile = certs.ServerKey
 	if _, err := c.listenHealth(); err == nil {
 		t.Error("a CA file without a certificate was accepted")
+	}
+}
+
+// The page shows routes and peers: they leave this host to clients with certificates alone.
+func TestWhereThePageIsServed(t *testing.T) {
+	for _, tc := range []struct {
+		listen, authority string
+		refused           bool
+	}{
+		{"127.0.0.1:9179", "", false}, {"[::1]:9179", "", false},
+		{"0.0.0.0:9179", "", true}, {"192.0.2.1:9179", "", true},
+		{"0.0.0.0:9179", "ca.pem", false}, {"192.0.2.1:9179", "ca.pem", false},
+	} {
+		c := config{metricsListen: tc.listen, tlsClientCAFile: tc.authority}
+		if got := c.pageRefused(); (got != "") != tc.refused {
+			t.Errorf("%s, clients' authority %q: %q", tc.listen, tc.authority, got)
+		}
+	}
+	rest := http.NotFoundHandler()
+	for name, tc := range map[string]struct {
+		cfg   config
+		want  int
+		parts int
+	}{
+		"on":      {config{statusPage: true, metricsListen: "127.0.0.1:1"}, http.StatusOK, 1},
+		"off":     {config{metricsListen: "127.0.0.1:1"}, http.StatusNotFound, 0},
+		"refused": {config{statusPage: true, metricsListen: ":1"}, http.StatusForbidden, 0},
+	} {
+		p := &program{cfg: tc.cfg}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = "localhost"
+		w := httptest.NewRecorder()
+		if p.addPage(rest).ServeHTTP(w, r); w.Code != tc.want || len(p.parts) != tc.parts {
+			t.Errorf("%s: %d, %d parts", name, w.Code, len(p.parts))
+		}
+	}
+}
+
+func TestNamesOfTheCertificate(t *testing.T) {
+	certs, err := calicotest.WriteCerts(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config{tlsCertFile: certs.ServerCert, tlsKeyFile: certs.ServerKey}
+	if !c.named("localhost") || c.named("rebound.example") {
+		t.Errorf("%v, %v", c.named("localhost"), c.named("rebound.example"))
+	}
+	if c = (config{}); c.named("localhost") {
+		t.Error("there is no certificate, and it has a name")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"vpp-route-agent/internal/recorder"
 	"vpp-route-agent/internal/reflectors"
 	"vpp-route-agent/internal/route"
+	"vpp-route-agent/internal/statuspage"
 	"vpp-route-agent/internal/systemd"
 	"vpp-route-agent/internal/uplink"
 	"vpp-route-agent/vpp"
@@ -320,10 +322,22 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 		})
 	}
 	if p.health != nil {
-		p.add(func(ctx context.Context) error {
-			return agent.Serve(ctx, p.health, a.HealthHandler())
-		})
+		handler := p.addPage(a.HealthHandler())
+		p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.health, handler) })
 	}
+}
+
+// addPage puts the status page before what else its listener serves.
+func (p *program) addPage(rest http.Handler) http.Handler {
+	if !p.cfg.statusPage {
+		return rest
+	}
+	if why := p.cfg.pageRefused(); why != "" {
+		return statuspage.Refuse(why, rest)
+	}
+	page := statuspage.New(statuspage.Config{Agent: p.agent, Named: p.cfg.named})
+	p.add(page.Run)
+	return page.Handler(rest)
 }
 
 // lockStateDir makes the directory and keeps other agents out of it: two would write one journal

@@ -243,13 +243,17 @@ var settings = []setting{
 		usage: "let gRPC clients change BGP; otherwise they can only read",
 		set:   truth(func(c *config) *bool { return &c.gobgpWrite })},
 	{flag: "metrics-listen", file: "metricsListen", def: defaultMetricsListen,
-		usage: "address of /metrics, /healthz, /readyz and /debug/pprof; one without a port gets " +
-			"9179; \"off\" for none",
+		usage: "address of /metrics, /healthz, /readyz, /debug/pprof and the status page; one " +
+			"without a port gets 9179; \"off\" for none",
 		set: listener(func(c *config) *string { return &c.metricsListen }, defaultMetricsListen)},
 	{flag: "metrics-routes", file: "metricsRoutes", def: "0",
 		usage: "up to how many routes, and next hops, have counters of packets and bytes in " +
 			"/metrics, those with the most addresses first; at most 4096, and VPP's alone",
 		set: number(func(c *config) *int { return &c.metricsRoutes }, 0, route.MaxLookups)},
+	{flag: "status-page", file: "statusPage", def: "true", boolean: true,
+		usage: "serve a page for browsers on --metrics-listen: on loopback, and elsewhere to " +
+			"clients with certificates (--tls-client-ca-file) alone",
+		set: truth(func(c *config) *bool { return &c.statusPage })},
 	{flag: "query-listen", file: "queryListen", usage: "address where clients with certificates " +
 		"may ask about this node, as explain --from, diff and audit --ask-agents do, and change " +
 		"nothing; one without a port gets " + queryPort + "; default: none",

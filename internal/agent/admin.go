@@ -17,7 +17,10 @@ import (
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", a.HealthHandler())
-	mux.HandleFunc("GET /v1/routes", a.serveRoutes)
+	listing := make(chan struct{}, 1) // full while all routes are listed for a client
+	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
+		a.serveRoutes(w, r, listing)
+	})
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
 		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },

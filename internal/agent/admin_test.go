@@ -27,9 +27,7 @@ func (n *node) want(t *testing.T, count int) {
 			Paths: []route.Path{{NextHop: []netip.Addr{addr("192.168.4.3"),
 				addr("192.0.2.1")}[i%2]}}})
 	}
-	var w fib.Wanted
-	w.Sources[route.Etcd].Routes = routes
-	n.engine.Set(w)
+	n.agent.Want(route.Etcd, fib.Source{Routes: routes})
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }
@@ -84,13 +82,13 @@ func (c *client) Write(p []byte) (int, error) {
 	return c.ResponseRecorder.Write(p)
 }
 
-// ask asks a for routes until ctx ends.
-func ask(ctx context.Context, a *Agent, query string) *client {
+// ask asks h for routes until ctx ends.
+func ask(ctx context.Context, h http.Handler, query string) *client {
 	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}),
 		done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		a.AdminHandler().ServeHTTP(c, httptest.NewRequestWithContext(
+		h.ServeHTTP(c, httptest.NewRequestWithContext(
 			ctx, http.MethodGet, "/v1/routes"+query, nil))
 	}()
 	return c
@@ -100,7 +98,7 @@ func ask(ctx context.Context, a *Agent, query string) *client {
 // container has.
 func TestOneListingOfRoutesAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		a := n.agent
+		a := n.agent.AdminHandler()
 		n.want(t, 10)
 		first := ask(t.Context(), a, "")
 		synctest.Wait()
@@ -132,6 +130,29 @@ func TestOneListingOfRoutesAtATime(t *testing.T) {
 			t.Errorf("a client that waited for its turn has %s for its answer, want %s", left,
 				writeTimeout)
 		}
+	})
+}
+
+// Another host that asks for all routes and reads none of them holds up no local client.
+func TestRemoteReaderHoldsUpNoLocalOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.want(t, 10)
+		remote := ask(t.Context(), n.agent.QueryHandler(), "")
+		synctest.Wait()
+		began := time.Now()
+		local := ask(t.Context(), n.agent.AdminHandler(), "")
+		close(local.take)
+		<-local.done
+		if waited := time.Since(began); waited > 0 || local.Body.Len() == 0 {
+			t.Errorf("a local client got %d bytes after %s", local.Body.Len(), waited)
+		}
+		select {
+		case <-remote.done:
+			t.Error("the other host has read")
+		default:
+		}
+		close(remote.take)
+		<-remote.done
 	})
 }
 

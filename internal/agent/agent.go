@@ -120,7 +120,6 @@ type Agent struct {
 	cfg     Config
 	started time.Time
 	wake    chan struct{} // of size 1: what mu guards was changed
-	listing chan struct{} // of size 1: full while all routes are listed for a client
 	hasPlan chan struct{} // closed when the FIB has been handed this node's own routes
 	samples chan sample   // of size 1: there is one question at a time, see traffic
 
@@ -185,7 +184,7 @@ type state struct {
 func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg: cfg, started: time.Now(),
-		wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+		wake:    make(chan struct{}, 1),
 		hasPlan: make(chan struct{}),
 		samples: make(chan sample, 1),
 		state:   state{noBGP: cfg.Speaker == nil, sweepWaits: deferral{}.waiting(time.Time{})},

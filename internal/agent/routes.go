@@ -51,9 +51,9 @@ type PathStatus struct {
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
 // cover it, with what they have forwarded if ?counters=true. A million of them take hundreds of
-// megabytes, so only one full listing runs at a time, and it is not copied. Queries for a single
-// address bypass the queue.
-func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
+// megabytes, so of the clients of one handler only one gets a full listing at a time, and it is not
+// copied. Queries for a single address bypass the queue.
+func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request, listing chan struct{}) {
 	var within netip.Prefix
 	if text := r.URL.Query().Get("prefix"); text != "" {
 		p, err := ParsePrefixOrAddr(text)
@@ -65,8 +65,8 @@ func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	}
 	if !within.IsSingleIP() {
 		select {
-		case a.listing <- struct{}{}:
-			defer func() { <-a.listing }()
+		case listing <- struct{}{}:
+			defer func() { <-listing }()
 		case <-r.Context().Done():
 			return
 		}

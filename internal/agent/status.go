@@ -106,6 +106,7 @@ type PeerStatus struct {
 	Type        string     `json:"type"` // calicoctl's PEER TYPE
 	Source      string     `json:"source"`
 	Node        string     `json:"node,omitempty"`
+	Reflector   bool       `json:"reflector,omitempty"` // the peer is a route reflector's node
 	RemoteAS    uint32     `json:"remoteAS"`
 	LocalAS     uint32     `json:"localAS"`
 	Passive     bool       `json:"passive"`
@@ -393,8 +394,9 @@ func bgpStatus(plan Plan, speaker Speaker) BGPStatus {
 func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 	out := PeerStatus{
 		Peer: p.ID(), Address: p.Address, Port: p.Port, Type: string(p.Scope),
-		Source: p.Source, Node: p.CalicoNode, RemoteAS: p.RemoteAS, LocalAS: p.LocalAS,
-		Passive: p.Passive, State: cmp.Or(st.State, "Idle"), EndOfRIB: st.EndOfRIB,
+		Source: p.Source, Node: p.CalicoNode, Reflector: p.Reflector,
+		RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Passive: p.Passive,
+		State: cmp.Or(st.State, "Idle"), EndOfRIB: st.EndOfRIB,
 		Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
 		LastError: st.LastError, Established: st.Established,
 		Flaps: st.Flaps, UpdatesReceived: st.UpdatesReceived, UpdatesSent: st.UpdatesSent,

@@ -126,21 +126,9 @@ func (s *selection) ways(k route.Key, o option) (out []Way) {
 // Inside counts the routes in the default table that lie inside a prefix and are longer, and
 // returns the first of them by key. The table is walked a piece at a time.
 func (e *Engine) Inside(p netip.Prefix, most int) (first []Entry, count int) {
-	var keys []route.Key
-	e.walk(func(x *entry) {
-		if x.isObject() {
-			return
-		}
-		k := x.key()
-		at, twice := slices.BinarySearchFunc(keys, k, route.CompareKeys)
-		if k.Table != 0 || k.Elevated || twice || k.Prefix.Bits() <= p.Bits() ||
-			!p.Contains(k.Prefix.Addr()) {
-			return
-		}
-		count++
-		if keys = slices.Insert(keys, at, k); len(keys) > most {
-			keys = keys[:most]
-		}
+	keys, count := e.firstKeys(route.Key{}, most, func(_ *entry, k route.Key) bool {
+		return k.Table == 0 && !k.Elevated && k.Prefix.Bits() > p.Bits() &&
+			p.Contains(k.Prefix.Addr())
 	})
 	first, _ = e.Find(keys)
 	return first, count

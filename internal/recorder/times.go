@@ -91,3 +91,13 @@ func (h *Histogram) Buckets() map[int]int64 {
 	}
 	return out
 }
+
+// Since returns what h counts and an earlier state of it does not.
+func (h Histogram) Since(earlier Histogram) Histogram {
+	h.Count -= earlier.Count
+	h.Sum -= earlier.Sum
+	for i, n := range earlier.buckets {
+		h.buckets[i] -= n
+	}
+	return h
+}

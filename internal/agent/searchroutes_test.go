@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/calico"
+)
+
+func TestSearchRoutes(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		c := cluster()
+		c.Nodes["worker-3"] = calico.Node{Name: "worker-3", IPv4: pfx("192.168.4.3/24")}
+		n.snapshots <- c
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n.want(t, 0)    // the agent takes the data plane's facts in
+		n.want(t, 1000) // 10.0.0.0 to 10.0.3.231; the odd ones cannot be programmed
+		for _, tc := range []struct {
+			words, state, origin string
+			want                 int
+			first                string
+		}{
+			{"10.0.", "", "etcd", 1000, "10.0.0.0/32"},
+			{"10.0.3.", "", "", 232, "10.0.3.0/32"},
+			{"10.0.3.0/28", "", "", 16, "10.0.3.0/32"},
+			{"10.0.1.7", "", "", 1, "10.0.1.7/32"},
+			{"192.168.4.3", "", "etcd", 500, "10.0.0.0/32"}, // the next hop
+			{"192.168.4.", "", "etcd", 500, "10.0.0.0/32"},
+			{"WORKER-3 10.0.1.", "", "", 128, "10.0.1.0/32"},
+			{"eth0", "", "etcd", 500, "10.0.0.0/32"},
+			{"10.0.", "unusable", "", 500, "10.0.0.1/32"},
+			{"", "programmed", "etcd", 500, "10.0.0.0/32"},
+			{"via", "", "etcd", 1000, "10.0.0.0/32"},
+			{"drop", "", "own", 1, ""},
+			{"10.0. nowhere", "", "", 0, ""},
+		} {
+			got := n.agent.SearchRoutes(RouteQuery{Words: strings.Fields(tc.words),
+				State: tc.state, Origin: tc.origin, Most: 10})
+			if got.Count != tc.want || len(got.Routes) != min(tc.want, 10) {
+				t.Errorf("%s %s %s: %d, of which %d are shown; want %d", tc.words, tc.state,
+					tc.origin, got.Count, len(got.Routes), tc.want)
+			} else if tc.first != "" && got.Routes[0].Prefix != pfx(tc.first) {
+				t.Errorf("%s %s %s: %s is first", tc.words, tc.state, tc.origin,
+					got.Routes[0].Prefix)
+			}
+		}
+		got := n.agent.SearchRoutes(RouteQuery{Words: []string{"10.0.0."}, Most: 10})
+		if got.Nodes[addr("192.168.4.3")] != "worker-3" || got.Routes[1].Reason == "" {
+			t.Errorf("%v, %+v", got.Nodes, got.Routes[1])
+		}
+		next := n.agent.SearchRoutes(RouteQuery{Words: []string{"10.0.0."}, Most: 300,
+			After: got.Last})
+		if len(next.Routes) != 246 || next.Routes[0].Prefix != pfx("10.0.0.10/32") {
+			t.Errorf("after %s: %d routes, %s first", got.Last, len(next.Routes),
+				next.Routes[0].Prefix)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+// The frame of the page: what is always shown, and which view is.
+
+import { conditionsView } from "./conditions.js";
+import { h, mark, setText } from "./dom.js";
+import { explainView } from "./explain.js";
+import { age, clock, count, plural } from "./format.js";
+import { peersView } from "./peers.js";
+import { ratesView } from "./rates.js";
+import { routesView } from "./routes.js";
+import { empty, take } from "./state.js";
+import { follow } from "./stream.js";
+
+const views = {
+  peers: peersView, routes: routesView, explain: explainView, rates: ratesView,
+  conditions: conditionsView,
+};
+
+const app = {
+  state: empty(),
+  offset: 0, // of the agent's clock against this computer's
+  now: () => Date.now() + app.offset,
+  painted,
+};
+
+const at = (id) => document.getElementById(id);
+let current = null; // the view that is shown
+let link = { up: null, since: Date.now(), why: "" };
+let announcing = null; // a timer
+let toAnnounce = "";
+const everything = { summary: true, peers: [], all: true };
+
+// show makes the view that the address names.
+function show() {
+  const [name, query] = location.hash.slice(1).split("?");
+  if (!views[name] && current) return; // a place in the view, such as a table
+  const view = views[name] ? name : "peers";
+  const first = current?.name !== view;
+  if (first) {
+    current = { name: view, ...views[view](app) };
+    at("content").replaceChildren(current.root);
+  }
+  current.query?.(new URLSearchParams(query ?? ""));
+  for (const a of document.querySelectorAll("nav a")) {
+    if (a.getAttribute("href") === "#" + view) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  if (app.state.summary) update(everything);
+}
+
+// painted notes that a view has shown its first data, unless another has taken its place.
+function painted(name) {
+  const root = document.documentElement;
+  if (name !== current.name || root.dataset.view === name) return;
+  root.dataset.view = name;
+  if (performance.getEntriesByName("painted").length === 0) performance.mark("painted");
+}
+
+function update(changed) {
+  if (changed.summary) summarize();
+  if (current.update) current.update(changed);
+  if (!current.waits) painted(current.name);
+}
+
+// summarize shows in two lines whether anything is wrong.
+function summarize() {
+  const s = app.state.summary;
+  const routes = s.fib.routes.reduce((sum, r) => ({
+    desired: sum.desired + r.desired, programmed: sum.programmed + r.programmed,
+    failed: sum.failed + r.failed,
+  }), { desired: 0, programmed: 0, failed: 0 });
+  const health = { ready: "ok", degraded: "warn" }[s.health] ?? "bad";
+  const wrong = [
+    ...s.conditions.filter((c) => !c.ok).map((c) => `${c.name}: ${c.message ?? c.reason}`),
+    ...s.degraded.map((d) => `${d.condition}: ${d.reason}`),
+  ];
+  const down = s.counts.peers - s.counts.established;
+  const tile = (view, kind, name, text) => h("a", { href: "#" + view, class: "tile " + kind },
+    h("span", { class: "name" }, name), h("span", { class: "value" }, mark(kind), text));
+  at("verdict").replaceChildren(
+    h("p", { class: "health " + health }, mark(health), h("b", {}, title(s.health)),
+      wrong.length ? ` – ${wrong[0]}` : "",
+      wrong.length > 1 ? h("a", { href: "#conditions" }, `and ${wrong.length - 1} more`) : ""),
+    h("div", { class: "tiles" },
+      tile("peers", down ? "bad" : "ok", "Sessions up",
+        `${count(s.counts.established)} of ${count(s.counts.peers)}`),
+      tile("routes", routes.failed ? "bad" : routes.programmed < routes.desired ? "warn" : "ok",
+        "Routes programmed", `${count(routes.programmed)} of ${count(routes.desired)}`),
+      tile("conditions", s.fib.identity ? "ok" : "bad", "Data plane",
+        s.fib.version || s.fib.dataplane),
+      tile("conditions", s.datastore.connected ? "ok" : "bad", "Datastore",
+        s.datastore.connected ? "connected" : "away"),
+      tile("conditions", s.drain ? "warn" : "ok", "Drain", s.drain?.phase ?? "no")));
+  setText(at("node"), s.node);
+  setText(at("about"), `vpp-route-agent ${s.version}, AS ${s.bgp.as}, ` +
+    `up ${age(s.started, app.now())}`);
+  document.title = `${s.node}: ${s.health}`;
+  announce(`${s.node} is ${s.health}` + (down ? `, ${plural(down, "session")} down` : ""));
+}
+
+function title(text) {
+  return text ? text[0].toUpperCase() + text.slice(1) : "";
+}
+
+// announce tells who cannot see the page what changed: the newest, every five seconds at most.
+function announce(text) {
+  if (!announcing) {
+    announcing = setTimeout(() => {
+      announcing = null;
+      setText(at("announcer"), toAnnounce);
+    }, 5000);
+    if (!toAnnounce) setText(at("announcer"), text);
+  }
+  toAnnounce = text;
+}
+
+function showLink() {
+  const kind = link.up ? "ok" : link.up === null ? "idle" : "bad";
+  let text = link.up ? "Live" : link.up === null ? "Connecting" :
+    `The agent has not answered since ${clock(link.since, Date.now())}: ${link.why}`;
+  const stale = app.state.looked && app.state.now - app.state.looked > 10000;
+  if (link.up && stale) {
+    text = `What is shown is from ${clock(app.state.looked, app.state.now)}: the agent is busy`;
+  }
+  at("link").className = "link " + (stale && link.up ? "warn" : kind);
+  at("link").firstElementChild.replaceChildren(mark(stale && link.up ? "warn" : kind));
+  setText(at("link-text"), text);
+  document.documentElement.classList.toggle("lost", link.up === false);
+}
+
+addEventListener("hashchange", show);
+show();
+follow((event) => {
+  app.offset = event.now - Date.now();
+  const changed = take(app.state, event);
+  showLink();
+  if (app.state.summary && (changed.summary || changed.all || changed.peers.length)) {
+    update(changed);
+  }
+}, (is) => {
+  link = is;
+  showLink();
+  if (!is.up) announce(at("link-text").textContent);
+});
+setInterval(() => current.tick?.(), 10000);

@@ -1,0 +1,164 @@
+// The view of explanations: how packets to a prefix are forwarded, or why not.
+
+import { ask } from "./ask.js";
+import { h, kindLabel, mark, replace, setText } from "./dom.js";
+import { age, clock, count } from "./format.js";
+import { hop } from "./routes.js";
+import { routeMark } from "./state.js";
+
+export function explainView(app) {
+  let asked = 0;
+  const text = h("input", {
+    type: "search", id: "explain-text", placeholder: "an address or a prefix",
+    autocomplete: "off", spellcheck: "false", maxlength: "64",
+  });
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const answer = h("div", { class: "explanation", "aria-live": "polite" });
+  const submit = (e) => {
+    e.preventDefault();
+    const hash = "#explain?q=" + encodeURIComponent(text.value.trim());
+    if (location.hash === hash) explain();
+    else location.hash = hash;
+  };
+  const root = h("section", { class: "card", "aria-labelledby": "explain-title" },
+    h("h2", { id: "explain-title" }, "Explain"),
+    h("form", { class: "tools", role: "search", submit },
+      h("label", { for: "explain-text" }, "Address or prefix"), text,
+      h("button", { type: "submit" }, "Explain")),
+    problem, answer);
+
+  async function explain() {
+    const prefix = text.value.trim();
+    const mine = ++asked;
+    problem.hidden = true;
+    if (!prefix) {
+      replace(answer, [h("p", { class: "empty" }, "How are packets to an address forwarded, or ",
+        "why not? The agent answers with what it, GoBGP and the data plane say now. Prefixes of ",
+        h("a", { href: "#routes" }, "routes"), " lead here, too.")]);
+      app.painted("explain");
+      return;
+    }
+    answer.classList.add("waiting");
+    const got = await ask("/page/explain?prefix=" + encodeURIComponent(prefix));
+    if (mine !== asked) return;
+    answer.classList.remove("waiting");
+    problem.hidden = !got.problem;
+    setText(problem, got.problem ?? "");
+    replace(answer, got.problem ? [] : explanation(got, app.now()));
+    app.painted("explain");
+  }
+
+  return {
+    root,
+    waits: true,
+    query(q) {
+      text.value = q.get("q") ?? "";
+      explain();
+    },
+  };
+}
+
+function explanation(e, now) {
+  const kind = e.ok ? "ok" : "bad";
+  return [
+    h("p", { class: "health " + kind }, mark(kind), h("b", {}, e.asked), ` – ${e.verdict}`),
+    h("ol", { class: "steps" }, ...e.steps.map((s) => h("li", { class: s.ok ? "ok" : "bad" },
+      mark(s.ok ? "ok" : "bad"), h("b", {}, s.name), h("span", { class: "hidden" },
+        s.ok ? "holds: " : "fails: "), h("span", {}, s.text)))),
+    part("Owner", ownership(e.ownership)),
+    part("Data plane", dataplane(e.dataplane)),
+    part("Routes", routes(e, now)),
+    part("BGP paths", table([
+      ["Prefix"], ["Peer"], ["Next hop", "mid"], ["Best"], ["Import", "mid"],
+      ["Attributes", "wide"], ["Since", "wide"],
+    ], e.paths.map((p) => [
+      p.prefix, p.node ? `${p.peer} (${p.node})` : p.peer, p.nextHop,
+      p.best ? kindLabel("ok", "best") : kindLabel(p.accepted ? "idle" : "bad",
+        p.reason || (p.accepted ? "not best" : "rejected")),
+      p.import, attributes(p), clock(p.since, now),
+    ]))),
+    part("To peers", table([
+      ["Peer"], ["Prefix", "mid"], ["Sent"], ["Rule", "mid"], ["Attributes", "wide"],
+    ], e.exports.map((x) => [
+      x.node ? `${x.peer} (${x.node})` : x.peer, x.prefix,
+      x.established ? kindLabel(x.accept ? "ok" : "idle", x.accept ? "yes" : "no") :
+        kindLabel("bad", "session down"),
+      x.rule, attributes(x),
+    ]))),
+    part("Problems of Calico's data", e.problems.length ? h("ul", {}, ...e.problems.map((p) =>
+      h("li", {}, `${p.resource ?? p.key}: ${p.error}`))) : null),
+  ].filter(Boolean);
+}
+
+// part is a section, or nothing where there is nothing to say.
+function part(title, content) {
+  return content ? h("section", {}, h("h3", {}, title), content) : null;
+}
+
+export function table(head, rows) {
+  if (rows.length === 0) return null;
+  return h("table", {},
+    h("thead", {}, h("tr", {}, ...head.map(([name, kind]) =>
+      h("th", { scope: "col", class: kind }, name)))),
+    h("tbody", {}, ...rows.map((cells) => h("tr", {}, ...cells.map((c, i) =>
+      h("td", { class: head[i][1] }, c ?? ""))))));
+}
+
+// facts is a list of names and values, without those that are absent.
+export function facts(all) {
+  const there = all.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false);
+  if (there.length === 0) return null;
+  return h("dl", {}, ...there.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
+}
+
+function ownership(o) {
+  return facts([
+    ["Pool", o.pool && o.pool + (o.poolDisabled ? " (disabled)" : "")],
+    ["Block", o.block], ["Owner", o.owner], ["Affinity", o.affinity],
+    ["Allocated", o.allocated && "yes"], ["Borrowed by", o.borrower], ["Workload", o.workload],
+    ["Address of node", o.nodeAddress], ["Service range", o.service],
+    ["Not exported", o.disableBGPExport && "the pool has disableBGPExport"],
+    ["Not known", o.problem],
+  ]);
+}
+
+function dataplane(d) {
+  const m = d.match;
+  return facts([
+    ["Longest match", m && (m.prefix ? `${m.prefix} of ${m.owner || "nobody known"}` : "none")],
+    ["Leaves by", m?.paths.length ? h("span", {}, ...m.paths.map((p, i) => hop(p, {}, i))) : null],
+    ["Our entry", d.entry], ["Not told", d.problem],
+    ["Packets", d.packets !== undefined ? `${count(d.packets)} (${count(d.bytes)} bytes)` :
+      d.notCounted],
+  ]);
+}
+
+function routes(e, now) {
+  if (e.routes.length === 0) return null;
+  return h("div", {}, ...e.routes.map((r) => h("div", { class: "claim" },
+    h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix),
+      ` from ${r.origin}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),
+    table([["Wanted by"], ["Chosen"], ["Next hop"], ["Reached by", "mid"], ["Why not"]],
+      r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
+        `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",
+        p.nextHop || p.interface || c.kind,
+        [p.by, p.owner && `(${p.owner})`, p.interface].filter(Boolean).join(" "),
+        p.reason || c.reason,
+      ])))),
+  ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside: " +
+    e.inside.map((r) => r.prefix).join(", ") +
+    (e.insideMore ? ` and ${count(e.insideMore)} more` : "")) : null);
+}
+
+function attributes(p) {
+  return [
+    p.localPref !== undefined ? `LOCAL_PREF ${p.localPref}` : "",
+    p.med !== undefined ? `MED ${p.med}` : "",
+    p.asPath.length ? `AS_PATH ${p.asPath.join(" ")}` : "",
+    p.communities.length ? `communities ${p.communities.join(" ")}` : "",
+    p.nextHop && p.rule ? `NEXT_HOP ${p.nextHop}` : "",
+    p.originator ? `ORIGINATOR_ID ${p.originator}` : "",
+    p.clusterList?.length ? `CLUSTER_LIST ${p.clusterList.join(" ")}` : "",
+    p.stale ? "stale" : "",
+  ].filter(Boolean).join(", ");
+}

@@ -1,0 +1,127 @@
+// Where the map has what. Pure: from peers to coordinates.
+
+import { layerOf } from "./state.js";
+
+export const width = 640;
+const margin = 28;
+
+// layout places every peer: those outside the cluster and route reflectors in rows above, nodes in
+// rings around the agent's own node, workloads in rows below. Places follow the order of peers, so
+// that none moves when its state changes.
+export function layout(peers) {
+  const layers = { outside: [], reflectors: [], nodes: [], workloads: [] };
+  for (const p of peers) layers[layerOf(p)].push(p);
+  const out = { width, height: 0, centre: null, places: [], captions: [] };
+  let y = 8;
+  for (const name of ["outside", "reflectors"]) y = rows(out, name, layers[name], y);
+  y = rings(out, layers.nodes, y);
+  y = rows(out, "workloads", layers.workloads, y);
+  out.height = y + 8;
+  return out;
+}
+
+// rows places a layer in rows of at most 40 and returns where the next one begins.
+function rows(out, layer, peers, y) {
+  if (peers.length === 0) return y;
+  out.captions.push({ layer, count: peers.length, x: 0, y: y + 14 });
+  y += 44;
+  const perRow = Math.min(40, peers.length <= 12 ? peers.length : Math.ceil(
+    peers.length / Math.ceil(peers.length / 40)));
+  const step = (width - 2 * margin) / perRow;
+  const r = Math.min(9, step * 0.4);
+  peers.forEach((peer, i) => {
+    const row = Math.floor(i / perRow);
+    const inRow = Math.min(perRow, peers.length - row * perRow);
+    const x = width / 2 + (i % perRow - (inRow - 1) / 2) * step;
+    out.places.push({ peer, layer, x, y: y + row * (2 * r + 10), r, label: label(peers, step) });
+  });
+  return y + (Math.ceil(peers.length / perRow) - 1) * (2 * r + 10) + 40;
+}
+
+// label says where the name of a peer has room: below it, or nowhere.
+function label(peers, step) {
+  return step >= 72 ? "below" : "none";
+}
+
+// rings places nodes around the centre: on one ring where they have room there, else on as many as
+// it takes, the outermost first.
+function rings(out, peers, y) {
+  const n = peers.length;
+  const few = n <= 40;
+  const outer = few ? 118 : 268;
+  const pad = few ? 44 : 16;
+  if (n > 0) {
+    out.captions.push({ layer: "nodes", count: n, x: 0, y: y + 14 });
+  }
+  const radius = n === 0 ? 10 : outer;
+  const cy = y + pad + radius + (n === 0 ? 0 : 8);
+  out.centre = { x: width / 2, y: cy, r: 13 };
+  let placed = 0;
+  for (const ring of ringSizes(n, outer, few)) {
+    for (let i = 0; i < ring.count; i++) {
+      const angle = -Math.PI / 2 + (2 * Math.PI * (i + 0.5)) / ring.count;
+      const right = Math.cos(angle) >= 0;
+      out.places.push({
+        peer: peers[placed++], layer: "nodes",
+        x: width / 2 + ring.radius * Math.cos(angle), y: cy + ring.radius * Math.sin(angle),
+        r: few ? 9 : 5, label: few ? (right ? "right" : "left") : "none",
+      });
+    }
+  }
+  return cy + radius + pad;
+}
+
+// ringSizes fills rings from the outermost, 13 units from one node to the next.
+export function ringSizes(n, outer, few) {
+  if (n === 0) return [];
+  if (few) return [{ radius: outer, count: n }];
+  const step = 13;
+  const sizes = [];
+  let left = n;
+  for (let radius = outer; left > 0; radius -= step) {
+    const room = radius < 4 * step ? left : Math.floor((2 * Math.PI * radius) / step);
+    const count = Math.min(left, room);
+    sizes.push({ radius: Math.max(radius, 4 * step), count });
+    left -= count;
+  }
+  return sizes;
+}
+
+// shapes are drawn around a point with a radius. Each kind of session has its own, so that colour
+// says nothing that shape does not.
+export const shapes = {
+  up: (x, y, r) => disc(x, y, r),
+  receiving: (x, y, r) => disc(x, y, r) + disc(x, y, r * 0.5, true),
+  handshake: (x, y, r) =>
+    `M${n(x)} ${n(y - r * 1.1)}L${n(x + r * 1.1)} ${n(y + r * 0.85)}H${n(x - r * 1.1)}Z`,
+  down: (x, y, r) => {
+    const a = r * 1.3;
+    return `M${n(x)} ${n(y - a)}L${n(x + a)} ${n(y)}L${n(x)} ${n(y + a)}L${n(x - a)} ${n(y)}Z`;
+  },
+};
+
+function disc(x, y, r, inner) {
+  const turn = inner ? 0 : 1;
+  return `M${n(x - r)} ${n(y)}a${n(r)} ${n(r)} 0 1 ${turn} ${n(2 * r)} 0` +
+    `a${n(r)} ${n(r)} 0 1 ${turn} ${n(-2 * r)} 0Z`;
+}
+
+function n(v) {
+  return Math.round(v * 10) / 10;
+}
+
+// neighbour is the place to which an arrow key leads from place i: the nearest one in that
+// direction, or i.
+export function neighbour(places, i, dx, dy) {
+  const from = places[i];
+  let best = i;
+  let least = Infinity;
+  places.forEach((p, j) => {
+    const along = (p.x - from.x) * dx + (p.y - from.y) * dy;
+    const across = Math.abs((p.x - from.x) * dy) + Math.abs((p.y - from.y) * dx);
+    if (j === i || along <= 0.5) return;
+    const cost = along + 2 * across;
+    if (cost < least) [best, least] = [j, cost];
+  });
+  return best;
+}

@@ -1,0 +1,265 @@
+// The view of peers: the map and the table of sessions.
+
+import { h, kindLabel, mark, s, setText } from "./dom.js";
+import { age, clock, count } from "./format.js";
+import { layout, neighbour, shapes } from "./layout.js";
+import {
+  kindNames, kindOf, kinds, layerNames, matches, nameOf, tally, worstFirst,
+} from "./state.js";
+
+// rowsAtFirst bounds the table until more are asked for.
+const rowsAtFirst = 100;
+
+export function peersView(app) {
+  const filter = h("input", {
+    type: "search", id: "peer-filter", placeholder: "address, node, AS, error", autocomplete: "off",
+    spellcheck: "false", input: () => { shown = rowsAtFirst; table(); },
+  });
+  const legend = h("ul", { class: "legend", "aria-label": "Show sessions that are" });
+  const map = h("div", { class: "map" });
+  const body = h("tbody");
+  const total = h("p", { class: "total" });
+  const more = h("button", { type: "button", click: () => { shown += 200; table(); } });
+  const details = h("dialog", { "aria-labelledby": "peer-title" });
+  const root = h("div", { class: "peers" },
+    h("section", { class: "card", "aria-labelledby": "map-title" },
+      h("h2", { id: "map-title" }, "Map"), legend, map,
+      h("p", { class: "note" }, "The ", h("a", { href: "#sessions" }, "table of sessions"),
+        " says the same.")),
+    h("section", { class: "card", "aria-labelledby": "sessions" },
+      h("h2", { id: "sessions", tabindex: "-1" }, "Sessions"),
+      h("p", { class: "tools" }, h("label", { for: "peer-filter" }, "Filter"), filter, total),
+      h("table", { class: "sessions" },
+        h("thead", {}, h("tr", {}, ...[
+          ["State"], ["Peer"], ["Node"], ["Type", "wide"], ["AS", "num"], ["Since", "mid"],
+          ["Received", "num mid"], ["Accepted", "num wide"], ["Lost", "num wide"],
+          ["Last error", "wide"],
+        ].map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+        body),
+      h("p", { class: "tools" }, more)),
+    details);
+
+  let shown = rowsAtFirst;
+  let chosen = null; // the kind that the legend shows alone
+  let open = null; // the peer of the dialog
+  const rows = new Map();
+  let drawn = [];
+  let dots = new Map();
+
+  const buttons = new Map(kinds.map((kind) => {
+    const n = h("b");
+    const button = h("button", {
+      type: "button", "aria-pressed": "false", click: () => {
+        chosen = chosen === kind ? null : kind;
+        for (const [k, b] of buttons) b.button.setAttribute("aria-pressed", String(k === chosen));
+        shown = rowsAtFirst;
+        table();
+      },
+    }, mark(kind), n, " ", kindNames[kind][0].toLowerCase() + kindNames[kind].slice(1));
+    legend.append(h("li", {}, button));
+    return [kind, { button, n }];
+  }));
+
+  // table shows the rows that are asked for. Rows stay where they are while one of them has the
+  // focus, or it would be lost.
+  function table() {
+    const all = app.state.peers;
+    let list = chosen ? all.filter((p) => kindOf(p) === chosen) : all;
+    const text = filter.value.trim();
+    if (text) list = list.filter((p) => matches(p, text));
+    const first = worstFirst(list).slice(0, shown);
+    const want = first.map((p) => row(p));
+    const held = body.contains(document.activeElement);
+    const same = want.length === body.children.length &&
+      want.every((r, i) => r === body.children[i]);
+    if (!same && !(held && want.includes(document.activeElement.closest("tr")) &&
+      want.length === body.children.length)) {
+      body.replaceChildren(...want);
+      const keep = new Set(first.map((p) => p.peer));
+      for (const id of rows.keys()) if (!keep.has(id)) rows.delete(id);
+    }
+    setText(total, list.length === all.length ? count(all.length) :
+      `${count(list.length)} of ${count(all.length)}`);
+    more.hidden = list.length <= shown;
+    setText(more, `Show more of ${count(list.length - Math.min(shown, list.length))}`);
+  }
+
+  function row(p) {
+    let r = rows.get(p.peer);
+    if (!r) {
+      const cells = Array.from({ length: 10 }, () => h("td"));
+      [3, 7, 8, 9].forEach((i) => cells[i].classList.add("wide"));
+      [5, 6].forEach((i) => cells[i].classList.add("mid"));
+      [4, 6, 7, 8].forEach((i) => cells[i].classList.add("num"));
+      const name = h("button", { type: "button", class: "plain", click: () => show(p.peer) },
+        p.peer);
+      const error = h("span", { class: "narrow note" });
+      cells[1].append(name, error);
+      r = { element: h("tr", {}, ...cells), cells, error, kind: null, was: null };
+      rows.set(p.peer, r);
+    }
+    if (r.was !== p) {
+      r.was = p;
+      const kind = kindOf(p);
+      const label = p.established ? kindNames[kind].split(",")[0] : p.state;
+      if (r.kind !== kind + label) r.cells[0].replaceChildren(kindLabel(kind, label));
+      r.kind = kind + label;
+      setText(r.cells[2], p.node ?? "");
+      setText(r.cells[3], p.type);
+      setText(r.cells[4], String(p.remoteAS));
+      setText(r.cells[6], count(p.received));
+      setText(r.cells[7], count(p.accepted));
+      setText(r.cells[8], p.flaps ? count(p.flaps) : "");
+      setText(r.cells[9], p.lastError ?? "");
+      setText(r.error, p.established ? "" : p.lastError ?? "");
+    }
+    setText(r.cells[5], p.since ? age(p.since, app.now()) : "");
+    return r.element;
+  }
+
+  // draw makes the map anew: when other peers are there.
+  function draw() {
+    const plan = layout(app.state.peers);
+    drawn = plan.places;
+    const lines = s("g", { class: "lines" });
+    const shapesOf = s("g", { role: "group", "aria-label": "Peers; arrow keys lead from one to " +
+      "the next", keydown: walk });
+    const labels = s("g", { class: "labels", "aria-hidden": "true" });
+    dots = new Map();
+    plan.places.forEach((place, i) => {
+      const id = place.peer.peer;
+      const title = s("title");
+      const dot = s("path", {
+        tabindex: i === 0 ? "0" : "-1", role: "button", "fill-rule": "evenodd", "data-i": i,
+        click: () => show(id),
+      }, title);
+      const line = s("line", {
+        x1: plan.centre.x, y1: plan.centre.y, x2: round(place.x), y2: round(place.y),
+      });
+      lines.append(line);
+      shapesOf.append(dot);
+      let name = null;
+      if (place.label !== "none") {
+        name = s("text", labelAt(place), short(nameOf(place.peer)));
+        labels.append(name);
+      }
+      dots.set(id, { dot, line, title, place, kind: null });
+    });
+    for (const c of plan.captions) {
+      labels.append(s("text", { class: "caption", x: c.x + 4, y: c.y },
+        `${layerNames[c.layer]} (${c.count})`));
+    }
+    labels.append(s("text", {
+      class: "own", x: plan.centre.x, y: plan.centre.y + 30, "text-anchor": "middle",
+    }, short(app.state.summary?.node ?? "this node")));
+    map.replaceChildren(s("svg", {
+      viewBox: `0 0 ${plan.width} ${Math.max(plan.height, 80)}`, class: plan.places.length > 100 ?
+        "many" : "few", role: "group", "aria-labelledby": "map-title",
+    }, lines, s("circle", { class: "self", cx: plan.centre.x, cy: plan.centre.y, r: 13 }),
+    shapesOf, labels));
+    app.state.peers.forEach(paint);
+  }
+
+  // paint shows the state of a peer on the map.
+  function paint(p) {
+    const d = dots.get(p.peer);
+    const kind = kindOf(p);
+    const says = `${nameOf(p)}${p.node ? ", " + p.peer : ""}: ${kindNames[kind]}` +
+      (p.established ? "" : ` (${p.state})`);
+    if (d.says === says) return;
+    d.says = says;
+    d.dot.setAttribute("aria-label", says);
+    d.title.textContent = says;
+    if (d.kind === kind) return;
+    d.kind = kind;
+    // of very many, those that are not up must be seen at a glance
+    const r = d.place.r * (d.place.r < 6 && kind !== "up" ? 1.6 : 1);
+    d.dot.setAttribute("d", shapes[kind](d.place.x, d.place.y, r));
+    d.dot.setAttribute("class", kind);
+    d.line.setAttribute("class", kind);
+  }
+
+  function walk(event) {
+    const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    const from = Number(event.target.dataset.i);
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      show(drawn[from].peer.peer);
+      return;
+    }
+    if (!by[event.key]) return;
+    event.preventDefault();
+    const to = neighbour(drawn, from, ...by[event.key]);
+    const next = dots.get(drawn[to].peer.peer).dot;
+    event.target.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  }
+
+  function show(id) {
+    open = id;
+    describe();
+    details.showModal();
+  }
+
+  // describe fills the dialog.
+  function describe() {
+    const p = app.state.peers[app.state.index.get(open)];
+    if (!p) return;
+    const kind = kindOf(p);
+    const facts = [
+      ["State", h("span", {}, kindLabel(kind), p.established ? "" : ` (${p.state})`)],
+      ["Address", p.peer], ["Node", p.node], ["Type", p.type + (p.reflector ?
+        ", route reflector" : "")],
+      ["Configured by", p.source], ["AS", `${p.remoteAS} (ours ${p.localAS})`],
+      ["Router ID", p.routerID], ["Since", p.since &&
+        `${clock(p.since, app.now())} (${age(p.since, app.now())})`],
+      ["Paths", `${count(p.received)} received, ${count(p.accepted)} accepted, ` +
+        `${count(p.advertised)} advertised`],
+      ["UPDATEs", `${count(p.updatesReceived)} received, ${count(p.updatesSent)} sent`],
+      ["Lost", p.flaps ? `${count(p.flaps)} times` : "never"],
+      ["Opened by", p.passive ? "the peer" : "either side"],
+      ["Last error", p.lastError],
+    ];
+    details.replaceChildren(
+      h("h2", { id: "peer-title" }, nameOf(p)),
+      h("dl", {}, ...facts.filter(([, v]) => v).flatMap(([k, v]) => [h("dt", {}, k),
+        h("dd", {}, v)])),
+      h("p", { class: "tools" },
+        h("a", { href: "#routes?q=" + encodeURIComponent(p.address), click: () => details.close() },
+          "Routes by this peer"),
+        h("button", { type: "button", autofocus: true, click: () => details.close() }, "Close")));
+  }
+  details.addEventListener("close", () => { open = null; });
+
+  return {
+    root,
+    update(changed) {
+      if (changed.all) draw();
+      else changed.peers.forEach(paint);
+      const n = tally(app.state.peers);
+      for (const [kind, b] of buttons) setText(b.n, count(n[kind]));
+      table();
+    },
+    tick: table,
+  };
+}
+
+function labelAt(place) {
+  const at = { x: round(place.x), y: round(place.y + 4), "text-anchor": "start" };
+  switch (place.label) {
+    case "below":
+      return { ...at, y: round(place.y + place.r + 15), "text-anchor": "middle" };
+    case "right":
+      return { ...at, x: round(place.x + place.r + 6) };
+  }
+  return { ...at, x: round(place.x - place.r - 6), "text-anchor": "end" };
+}
+
+function short(name) {
+  return name.length > 22 ? name.slice(0, 21) + "…" : name;
+}
+
+function round(v) {
+  return Math.round(v * 10) / 10;
+}

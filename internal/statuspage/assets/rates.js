@@ -1,0 +1,94 @@
+// The view of the last hour: how long changes took, and how many there were.
+
+import { ask } from "./ask.js";
+import { bars, line, quantile } from "./charts.js";
+import { h, replace, setText } from "./dom.js";
+import { clock, count, rate, seconds } from "./format.js";
+
+const histograms = [
+  ["delays", "From the datastore's event to the FIB",
+    "from an event of the datastore until the data plane had acknowledged all it changed"],
+  ["decide", "Deciding", "from what was received to the decision"],
+  ["wait", "Waiting", "from the decision until the data plane was asked"],
+  ["answer", "The data plane's answer", "from the question until the batch was answered"],
+];
+
+const charts = [
+  ["Routes programmed", "per second", [["put", "put"], ["deleted", "deleted"],
+    ["refused", "refused"]]],
+  ["UPDATE messages", "per second", [["updatesReceived", "received"], ["updatesSent", "sent"]]],
+  ["Sessions", "", [["established", "up"], ["peers", "configured"]]],
+  ["Routes", "", [["programmed", "programmed"], ["desired", "desired"]]],
+  ["Queued operations", "", [["opsQueued", "queued"]]],
+];
+
+export function ratesView(app) {
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const steps = h("div", { class: "columns" });
+  const rates = h("div", { class: "columns" });
+  const since = h("p", { class: "note" });
+  const root = h("div", {}, problem,
+    h("h2", { class: "above" }, "How long changes took"), since, steps,
+    h("h2", { class: "above" }, "The last hour"), rates);
+  let open = new Set(); // the charts whose tables are open
+
+  async function update() {
+    const got = await ask("/page/rates");
+    problem.hidden = !got.problem;
+    setText(problem, got.problem ?? "");
+    if (got.problem || root.contains(document.activeElement) && steps.firstChild &&
+      document.activeElement.tagName !== "SUMMARY") return;
+    if (document.activeElement?.tagName === "SUMMARY" && root.contains(document.activeElement)) {
+      return; // whoever reads a table is not disturbed
+    }
+    open = new Set([...root.querySelectorAll("details[open]")].map((d) => d.dataset.name));
+    setText(since, `Changes since ${clock(got.since, app.now())}.`);
+    replace(steps, histograms.map(([name, title, what]) => histogram(name, title, what, got[name])));
+    replace(rates, charts.map(([title, unit, lines]) => chart(title, unit, lines, got)));
+    app.painted("rates");
+  }
+
+  function histogram(name, title, what, d) {
+    const all = d.counts.reduce((sum, n) => sum + n, 0);
+    const says = all === 0 ? "nothing was measured" : `${count(all)} measured, ` +
+      `half within ${seconds(quantile(d, 0.5))}, 99% within ${seconds(quantile(d, 0.99))}`;
+    const label = (i) => i < d.bounds.length ? `≤ ${seconds(d.bounds[i])}` :
+      `> ${seconds(d.bounds[d.bounds.length - 1])}`;
+    return figure(name, title, says, what, all === 0 ? null : bars(d, label(0),
+      label(d.counts.length - 1), `${title}: ${says}`), ["Took", "Changes"],
+    () => d.counts.map((n, i) => [label(i), count(n)]));
+  }
+
+  function chart(title, unit, lines, got) {
+    const last = (key) => got[key]?.[got[key].length - 1] ?? 0;
+    const most = (key) => (got[key] ?? []).reduce((m, v) => Math.max(m, v), 0);
+    const shown = unit ? rate : count;
+    const says = lines.map(([key, name]) => `${name} ${shown(last(key))}` +
+      (unit ? ` (most ${shown(most(key))})` : "")).join(", ") + (unit ? ` ${unit}` : "");
+    return figure(title, title, says, "", line(got.at, lines.map(([key]) => got[key] ?? []),
+      `${title}: ${says}`), ["At", ...lines.map(([, name]) => name)],
+    () => got.at.map((at, i) => [clock(at, app.now()),
+      ...lines.map(([key]) => shown(got[key][i]))]).reverse().filter((_, i) => i % 6 === 0));
+  }
+
+  // figure has a drawing and, for who asks, the numbers in a table, which is made only then.
+  function figure(name, title, says, what, drawing, head, rows) {
+    const numbers = h("div");
+    const fill = () => {
+      if (!numbers.firstChild) {
+        numbers.append(h("table", {}, h("thead", {}, h("tr", {}, ...head.map((t, i) =>
+          h("th", { scope: "col", class: i ? "num" : null }, t)))), h("tbody", {},
+          ...rows().map((cells) => h("tr", {}, ...cells.map((c, i) =>
+            h("td", { class: i ? "num" : null }, c)))))));
+      }
+    };
+    if (open.has(name)) fill();
+    return h("section", { class: "card" }, h("h3", {}, title), h("p", {}, says),
+      what ? h("p", { class: "note" }, what) : null, drawing,
+      h("details", { "data-name": name, open: open.has(name), toggle: fill },
+        h("summary", {}, "Numbers", h("span", { class: "hidden" }, ` of ${title}`)), numbers));
+  }
+
+  update();
+  return { root, waits: true, tick: update };
+}

@@ -1,0 +1,75 @@
+package statuspage
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vpp-route-agent/internal/agent"
+)
+
+// An hour is kept, however long the agent runs.
+func TestTheHourIsBounded(t *testing.T) {
+	var h hour
+	start := time.Unix(1_700_000_000, 0)
+	var c agent.Counters
+	const n = 3 * samples
+	for i := range n {
+		c.Put += 20
+		c.UpdatesReceived = uint64(i%7) * 10 // a peer is removed now and then
+		c.Delays.Counts[3]++
+		c.Delays.Sum += time.Millisecond
+		h.take(start.Add(time.Duration(i)*sampleEvery), c)
+	}
+	end := start.Add(n * sampleEvery)
+	got := h.read(end, c)
+	if len(got.At) != samples || len(got.Put) != samples || len(got.OpsQueued) != samples {
+		t.Fatalf("%d samples", len(got.At))
+	}
+	if last := got.At[samples-1]; last != end.Add(-sampleEvery).UnixMilli() ||
+		!slices.IsSorted(got.At) {
+		t.Errorf("the last is of %d", last)
+	}
+	for i := range samples {
+		if got.Put[i] != 2 || got.UpdatesReceived[i] < 0 || got.UpdatesReceived[i] > 1 {
+			t.Fatalf("sample %d: %v put, %v received", i, got.Put[i], got.UpdatesReceived[i])
+		}
+	}
+	age := end.Sub(time.UnixMilli(got.Since))
+	if age < time.Hour || age > time.Hour+copyEvery*sampleEvery {
+		t.Errorf("histograms of %s", age)
+	}
+	if d := got.Delays; d.Counts[3] != uint64(age/sampleEvery)-1 ||
+		d.Sum != float64(d.Counts[3])/1000 || len(d.Bounds) != len(d.Counts)-1 {
+		t.Errorf("%d events in %s, %v s", d.Counts[3], age, d.Sum)
+	}
+}
+
+func TestTheFirstSampleHasNoRate(t *testing.T) {
+	var h hour
+	if empty := h.read(time.Now(), agent.Counters{}); len(empty.At) != 0 {
+		t.Errorf("%+v", empty)
+	}
+	h.take(time.Now(), agent.Counters{Put: 1_000_000, Established: 7})
+	if got := h.read(time.Now(), agent.Counters{}); got.Put[0] != 0 || got.Established[0] != 7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Samples are taken whether a page is open or not, and nothing else is asked of the agent.
+func TestSamplesAreTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withPeers(3)
+		p := New(Config{Agent: f})
+		go p.Run(t.Context())
+		time.Sleep(time.Minute + time.Second)
+		got := p.hour.read(time.Now(), agent.Counters{})
+		if len(got.At) != 7 || got.At[6]-got.At[0] != time.Minute.Milliseconds() {
+			t.Errorf("after a minute: %v", got.At)
+		}
+		if f.looked() > 0 {
+			t.Errorf("%d looks for nobody", f.looked())
+		}
+	})
+}
