@@ -275,13 +275,13 @@ func (h *harness) drained(t *tab, s *scene) (string, []string, error) {
 	if err := t.show("#conditions"); err != nil {
 		return "", nil, err
 	}
-	shown := `/drain\w*:?\s+(is )?waiting/i.test(document.querySelector('main').innerText)`
+	shown := `/\bdraining\b/.test(document.querySelector('main').innerText)`
 	var d agent.DrainStatus
 	err := s.agent.Post(h.ctx, "/v1/drain", url.Values{"wait": {"10m"}}, &d)
 	if err != nil {
 		return "", nil, err
 	}
-	if err := t.await("the drain is waiting", shown); err != nil {
+	if err := t.await("the drain goes on", shown); err != nil {
 		return "", nil, err
 	}
 	if err := s.agent.Post(h.ctx, "/v1/drain/cancel", nil, &d); err != nil {

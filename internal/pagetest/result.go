@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 )
@@ -39,7 +40,7 @@ func (r *results) step(name string, f func() (value string, bad []string, err er
 func (r *results) figure(name string, value, limit float64, unit, note string) {
 	x := result{
 		name: name, value: fmt.Sprintf("%.3g %s%s", value, unit, note),
-		budget: fmt.Sprintf("≤ %.3g %s", limit, unit),
+		budget: fmt.Sprintf("≤ %.3g", limit),
 	}
 	if !(value <= limit) {
 		x.bad = []string{fmt.Sprintf("%.3g %s, at most %.3g", value, unit, limit)}
@@ -57,7 +58,7 @@ func (r *results) print(out io.Writer) {
 		if len(x.bad) > 0 {
 			verdict = "FAILED"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", x.name, verdict, x.value, x.budget)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", x.name, verdict, strings.TrimSpace(x.value+" "+x.budget))
 	}
 	w.Flush()
 	for _, x := range r.all {

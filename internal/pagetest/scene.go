@@ -117,7 +117,8 @@ func (h *harness) small(s *scene) error {
 		return err
 	}
 	err = s.Data.PutRaw(h.ctx, "/calico/resources/v3/projectcalico.org/bgppeers/garbage",
-		`{"kind": "BGPPeer", "metadata": {"name": "garbage"}, "spec": {"peerIP": "`+hostile+`"}}`)
+		`{"kind": "BGPPeer", "metadata": {"name": "garbage"}, "spec": {"asNumber": 65009,
+			"peerIP": "`+hostile+`"}}`)
 	if err != nil {
 		return err
 	}
