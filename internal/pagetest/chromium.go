@@ -57,9 +57,8 @@ const fontConfig = `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
   %s<cachedir>%s</cachedir>
-  <alias><family>system-ui</family><prefer><family>DejaVu Sans</family></prefer></alias>
-  <alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
   <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+  <match><edit name="family" mode="append_last"><string>DejaVu Sans</string></edit></match>
 </fontconfig>
 `
 

@@ -31,7 +31,7 @@ func (h *harness) judge(small, large, empty *scene) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return h.firstPaint(large, empty)
+	return errors.Join(h.firstPaint(large, empty), h.pictures(small))
 }
 
 func (h *harness) judgeSmall(s *scene) error {
@@ -45,7 +45,7 @@ func (h *harness) judgeSmall(s *scene) error {
 	if err := h.look(origin); err != nil {
 		return err
 	}
-	return errors.Join(h.use(s, origin), h.pictures(s, origin))
+	return h.use(s, origin)
 }
 
 // look runs all checks on each view, in light, dark and on a phone.

@@ -2,18 +2,36 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
+
+	"vpp-route-agent/internal/agent"
 )
 
-// pictures are taken of each view, if they are asked for.
-func (h *harness) pictures(s *scene, origin string) error {
+// pictures are taken of each view, if they are asked for. They are of an agent in service, whose
+// last start was some time ago.
+func (h *harness) pictures(s *scene) error {
 	if h.images == "" {
 		return nil
+	}
+	err := s.until(h.ctx, "the agent is ready", func(now agent.Status) error {
+		if !now.Ready || time.Since(now.Started) < time.Minute {
+			return fmt.Errorf("%+v", now.Conditions)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	origin, err := h.browser.reach(s.agent)
+	if err != nil {
+		return err
 	}
 	if err := os.MkdirAll(h.images, 0o755); err != nil {
 		return err
