@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -400,6 +401,43 @@ func TestStreamsEndWithRun(t *testing.T) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+var (
+	// risky would make elements or code of strings, or need a weaker policy.
+	risky = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|` +
+		`new Function|\bstyle=|\son[a-z]+=|<script>|<style>|setAttribute\("style"`)
+	elsewhere = regexp.MustCompile(`(https?:)?//[a-z0-9.-]+\.[a-z]+`)
+	named     = regexp.MustCompile(`(?:href|src)="(/[^"]*)"|from "\./([^"]*)"`)
+)
+
+// What the policy forbids is not even tried, and each file that another one names is served.
+func TestAssetsKeepToThePolicy(t *testing.T) {
+	files, err := assets.ReadDir("assets")
+	if err != nil || len(files) < 10 {
+		t.Fatal(len(files), err)
+	}
+	for _, f := range files {
+		text, err := assets.ReadFile("assets/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := risky.Find(text); m != nil {
+			t.Errorf("%s has %s", f.Name(), m)
+		}
+		if m := elsewhere.FindString(string(text)); m != "" && m != "http://www.w3.org" {
+			t.Errorf("%s names another host: %s", f.Name(), m)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			path := m[1]
+			if m[2] != "" {
+				path = "/page/" + m[2]
+			}
+			if got := request("GET", path, nil); got.StatusCode != http.StatusOK {
+				t.Errorf("%s names %s: %s", f.Name(), path, got.Status)
+			}
 		}
 	}
 }

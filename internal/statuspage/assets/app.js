@@ -7,7 +7,7 @@ import { age, clock, count, plural } from "./format.js";
 import { peersView } from "./peers.js";
 import { ratesView } from "./rates.js";
 import { routesView } from "./routes.js";
-import { empty, take } from "./state.js";
+import { empty, take, wrongs } from "./state.js";
 import { follow } from "./stream.js";
 
 const views = {
@@ -61,35 +61,61 @@ function update(changed) {
   if (!current.waits) painted(current.name);
 }
 
+// tile is a link to a view that says how one thing is. It stays, so that it keeps the focus.
+function tile(view, name) {
+  const shape = h("span");
+  const text = h("span");
+  const element = h("a", { href: "#" + view }, h("span", { class: "name" }, name),
+    h("span", { class: "value" }, shape, text));
+  return {
+    element,
+    set(kind, value) {
+      setText(text, value);
+      if (element.className === "tile " + kind) return;
+      element.className = "tile " + kind;
+      shape.replaceChildren(mark(kind));
+    },
+  };
+}
+
+const tiles = {
+  sessions: tile("peers", "Sessions up"), routes: tile("routes", "Routes programmed"),
+  dataplane: tile("conditions", "Data plane"), datastore: tile("conditions", "Datastore"),
+  drain: tile("conditions", "Drain"),
+};
+const health = h("span");
+const reason = h("span");
+const others = h("a", { href: "#conditions", hidden: true });
+const verdict = h("p", {}, health, reason, " ", others);
+
 // summarize shows in two lines whether anything is wrong.
 function summarize() {
   const s = app.state.summary;
-  const routes = s.fib.routes.reduce((sum, r) => ({
-    desired: sum.desired + r.desired, programmed: sum.programmed + r.programmed,
-    failed: sum.failed + r.failed,
-  }), { desired: 0, programmed: 0, failed: 0 });
-  const health = { ready: "ok", degraded: "warn" }[s.health] ?? "bad";
-  const wrong = [
-    ...s.conditions.filter((c) => !c.ok).map((c) => `${c.name}: ${c.message ?? c.reason}`),
-    ...s.degraded.map((d) => `${d.condition}: ${d.reason}`),
-  ];
+  const routes = { desired: 0, programmed: 0, failed: 0 };
+  for (const r of s.fib.routes) for (const k of Object.keys(routes)) routes[k] += r[k];
+  const wrong = wrongs(s);
   const down = s.counts.peers - s.counts.established;
-  const tile = (view, kind, name, text) => h("a", { href: "#" + view, class: "tile " + kind },
-    h("span", { class: "name" }, name), h("span", { class: "value" }, mark(kind), text));
-  at("verdict").replaceChildren(
-    h("p", { class: "health " + health }, mark(health), h("b", {}, title(s.health)),
-      wrong.length ? ` – ${wrong[0]}` : "",
-      wrong.length > 1 ? h("a", { href: "#conditions" }, `and ${wrong.length - 1} more`) : ""),
-    h("div", { class: "tiles" },
-      tile("peers", down ? "bad" : "ok", "Sessions up",
-        `${count(s.counts.established)} of ${count(s.counts.peers)}`),
-      tile("routes", routes.failed ? "bad" : routes.programmed < routes.desired ? "warn" : "ok",
-        "Routes programmed", `${count(routes.programmed)} of ${count(routes.desired)}`),
-      tile("conditions", s.fib.identity ? "ok" : "bad", "Data plane",
-        s.fib.version || s.fib.dataplane),
-      tile("conditions", s.datastore.connected ? "ok" : "bad", "Datastore",
-        s.datastore.connected ? "connected" : "away"),
-      tile("conditions", s.drain ? "warn" : "ok", "Drain", s.drain?.phase ?? "no")));
+  const kind = { ready: "ok", degraded: "warn" }[s.health] ?? "bad";
+  if (verdict.className !== "health " + kind) {
+    verdict.className = "health " + kind;
+    health.replaceChildren(mark(kind), h("b", {}, title(s.health)));
+  }
+  setText(reason, wrong.length ? ` – ${wrong[0]}` : "");
+  others.hidden = wrong.length < 2;
+  setText(others, `and ${wrong.length - 1} more`);
+  tiles.sessions.set(down ? "bad" : "ok",
+    `${count(s.counts.established)} of ${count(s.counts.peers)}`);
+  tiles.routes.set(routes.failed ? "bad" : routes.programmed < routes.desired ? "warn" : "ok",
+    `${count(routes.programmed)} of ${count(routes.desired)}`);
+  tiles.dataplane.set(s.fib.identity || s.fib.dataplane === "none" ? "ok" : "bad",
+    s.fib.version || s.fib.dataplane);
+  tiles.datastore.set(s.datastore.connected ? "ok" : "bad",
+    s.datastore.connected ? "up" : "away");
+  tiles.drain.set(s.drain ? "warn" : "ok", s.drain?.phase ?? "no");
+  if (!verdict.parentNode) {
+    at("verdict").append(verdict,
+      h("div", { class: "tiles" }, ...Object.values(tiles).map((t) => t.element)));
+  }
   setText(at("node"), s.node);
   setText(at("about"), `vpp-route-agent ${s.version}, AS ${s.bgp.as}, ` +
     `up ${age(s.started, app.now())}`);

@@ -49,6 +49,12 @@ export function bars(d, first, last, label) {
   s("text", { x: width, y: height - 4, "text-anchor": "end" }, last));
 }
 
+// lineKey is a piece of the line of that number.
+export function lineKey(i) {
+  return s("svg", { class: "chart", viewBox: "0 0 24 8", "aria-hidden": "true" },
+    s("path", { class: "line" + i, d: "M0 4H24" }));
+}
+
 // line draws values over time. The lines differ by their dashes as well.
 export function line(at, lines, label) {
   const most = lines.flat().reduce((m, v) => Math.max(m, v), 0);

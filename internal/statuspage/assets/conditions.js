@@ -1,8 +1,8 @@
 // The view of conditions: what must hold, what is not as it should be, and the drain.
 
-import { h, kindLabel, replace } from "./dom.js";
+import { facts, h, kindLabel, replace, table } from "./dom.js";
 import { clock, count, plural } from "./format.js";
-import { facts, table } from "./explain.js";
+import { inWords } from "./state.js";
 
 export function conditionsView(app) {
   const root = h("div", { class: "cards" });
@@ -19,7 +19,7 @@ export function conditionsView(app) {
         line(c.ok ? c.message ? "warn" : "ok" : "bad", c.name,
           c.message ?? (c.ok ? "holds" : c.reason))))),
       card("Degraded", s.degraded.length ? h("ul", { class: "lines" }, ...s.degraded.map((d) =>
-        line("warn", d.condition, d.reason))) : nothing("Nothing is degraded.")),
+        line("warn", d.condition, inWords(d.reason)))) : nothing("Nothing is degraded.")),
       card("Drain", drain(s.drain, now)),
       card("Data plane", facts([
         ["Kind", s.fib.dataplane], ["Version", s.fib.version], ["Problem", s.fib.problem],

@@ -44,6 +44,24 @@ export function kindLabel(kind, text = kindNames[kind]) {
 }
 
 // replace puts children in the place of those that are there.
-export function replace(element, children) {
-  element.replaceChildren(...children.filter(Boolean));
+export function replace(element, ...children) {
+  element.replaceChildren(...children.flat().filter(Boolean));
+}
+
+// table has names of columns, each perhaps with a class, and rows of texts or elements; null
+// without rows.
+export function table(head, rows) {
+  if (rows.length === 0) return null;
+  return h("table", {},
+    h("thead", {}, h("tr", {}, ...head.map(([name, kind]) =>
+      h("th", { scope: "col", class: kind }, name)))),
+    h("tbody", {}, ...rows.map((cells) => h("tr", {}, ...cells.map((c, i) =>
+      h("td", { class: head[i][1] }, c ?? ""))))));
+}
+
+// facts is a list of names and values, without those that are absent.
+export function facts(all) {
+  const there = all.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false);
+  if (there.length === 0) return null;
+  return h("dl", {}, ...there.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
 }

@@ -1,7 +1,7 @@
 // The view of explanations: how packets to a prefix are forwarded, or why not.
 
 import { ask } from "./ask.js";
-import { h, kindLabel, mark, replace, setText } from "./dom.js";
+import { facts, h, kindLabel, mark, replace, setText, table } from "./dom.js";
 import { age, clock, count } from "./format.js";
 import { hop } from "./routes.js";
 import { routeMark } from "./state.js";
@@ -95,22 +95,6 @@ function part(title, content) {
   return content ? h("section", {}, h("h3", {}, title), content) : null;
 }
 
-export function table(head, rows) {
-  if (rows.length === 0) return null;
-  return h("table", {},
-    h("thead", {}, h("tr", {}, ...head.map(([name, kind]) =>
-      h("th", { scope: "col", class: kind }, name)))),
-    h("tbody", {}, ...rows.map((cells) => h("tr", {}, ...cells.map((c, i) =>
-      h("td", { class: head[i][1] }, c ?? ""))))));
-}
-
-// facts is a list of names and values, without those that are absent.
-export function facts(all) {
-  const there = all.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false);
-  if (there.length === 0) return null;
-  return h("dl", {}, ...there.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
-}
-
 function ownership(o) {
   return facts([
     ["Pool", o.pool && o.pool + (o.poolDisabled ? " (disabled)" : "")],
@@ -142,7 +126,8 @@ function routes(e, now) {
       r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
         `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",
         p.nextHop || p.interface || c.kind,
-        [p.by, p.owner && `(${p.owner})`, p.interface].filter(Boolean).join(" "),
+        [p.by, p.owner && `(${p.owner})`, ...p.used.map((u) => u.interface)].filter(Boolean)
+          .join(" "),
         p.reason || c.reason,
       ])))),
   ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside: " +

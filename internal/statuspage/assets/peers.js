@@ -1,7 +1,7 @@
 // The view of peers: the map and the table of sessions.
 
-import { h, kindLabel, mark, s, setText } from "./dom.js";
-import { age, clock, count } from "./format.js";
+import { facts, h, kindLabel, mark, replace, s, setText } from "./dom.js";
+import { age, clock, count, plural } from "./format.js";
 import { layout, neighbour, shapes } from "./layout.js";
 import {
   kindNames, kindOf, kinds, layerNames, matches, nameOf, tally, worstFirst,
@@ -20,7 +20,12 @@ export function peersView(app) {
   const body = h("tbody");
   const total = h("p", { class: "total" });
   const more = h("button", { type: "button", click: () => { shown += 200; table(); } });
-  const details = h("dialog", { "aria-labelledby": "peer-title" });
+  const name = h("h2", { id: "peer-title" });
+  const known = h("div");
+  const routesBy = h("a", { click: () => details.close() }, "Routes by this peer");
+  const details = h("dialog", { "aria-labelledby": "peer-title" }, name, known,
+    h("p", { class: "tools" }, routesBy,
+      h("button", { type: "button", autofocus: true, click: () => details.close() }, "Close")));
   const root = h("div", { class: "peers" },
     h("section", { class: "card", "aria-labelledby": "map-title" },
       h("h2", { id: "map-title" }, "Map"), legend, map,
@@ -197,38 +202,32 @@ export function peersView(app) {
   }
 
   function show(id) {
-    open = id;
+    open = app.state.peers[app.state.index.get(id)];
+    setText(name, nameOf(open));
+    routesBy.href = "#routes?q=" + encodeURIComponent(open.address);
     describe();
     details.showModal();
   }
 
-  // describe fills the dialog.
+  // describe fills the dialog with what is known of the peer that it is about.
   function describe() {
-    const p = app.state.peers[app.state.index.get(open)];
-    if (!p) return;
+    const p = app.state.peers[app.state.index.get(open.peer)];
+    if (!p) return; // it is not configured any more
     const kind = kindOf(p);
-    const facts = [
+    replace(known, facts([
       ["State", h("span", {}, kindLabel(kind), p.established ? "" : ` (${p.state})`)],
-      ["Address", p.peer], ["Node", p.node], ["Type", p.type + (p.reflector ?
-        ", route reflector" : "")],
+      ["Address", p.peer], ["Node", p.node],
+      ["Type", p.type + (p.reflector ? ", route reflector" : "")],
       ["Configured by", p.source], ["AS", `${p.remoteAS} (ours ${p.localAS})`],
-      ["Router ID", p.routerID], ["Since", p.since &&
-        `${clock(p.since, app.now())} (${age(p.since, app.now())})`],
+      ["Router ID", p.routerID],
+      ["Since", p.since && `${clock(p.since, app.now())} (${age(p.since, app.now())})`],
       ["Paths", `${count(p.received)} received, ${count(p.accepted)} accepted, ` +
         `${count(p.advertised)} advertised`],
       ["UPDATEs", `${count(p.updatesReceived)} received, ${count(p.updatesSent)} sent`],
-      ["Lost", p.flaps ? `${count(p.flaps)} times` : "never"],
+      ["Lost", p.flaps ? plural(p.flaps, "time") : "never"],
       ["Opened by", p.passive ? "the peer" : "either side"],
       ["Last error", p.lastError],
-    ];
-    details.replaceChildren(
-      h("h2", { id: "peer-title" }, nameOf(p)),
-      h("dl", {}, ...facts.filter(([, v]) => v).flatMap(([k, v]) => [h("dt", {}, k),
-        h("dd", {}, v)])),
-      h("p", { class: "tools" },
-        h("a", { href: "#routes?q=" + encodeURIComponent(p.address), click: () => details.close() },
-          "Routes by this peer"),
-        h("button", { type: "button", autofocus: true, click: () => details.close() }, "Close")));
+    ]));
   }
   details.addEventListener("close", () => { open = null; });
 
@@ -240,6 +239,7 @@ export function peersView(app) {
       const n = tally(app.state.peers);
       for (const [kind, b] of buttons) setText(b.n, count(n[kind]));
       table();
+      if (open) describe();
     },
     tick: table,
   };

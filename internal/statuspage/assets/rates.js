@@ -1,7 +1,7 @@
 // The view of the last hour: how long changes took, and how many there were.
 
 import { ask } from "./ask.js";
-import { bars, line, quantile } from "./charts.js";
+import { bars, line, lineKey, quantile } from "./charts.js";
 import { h, replace, setText } from "./dom.js";
 import { clock, count, rate, seconds } from "./format.js";
 
@@ -63,9 +63,11 @@ export function ratesView(app) {
     const last = (key) => got[key]?.[got[key].length - 1] ?? 0;
     const most = (key) => (got[key] ?? []).reduce((m, v) => Math.max(m, v), 0);
     const shown = unit ? rate : count;
-    const says = lines.map(([key, name]) => `${name} ${shown(last(key))}` +
-      (unit ? ` (most ${shown(most(key))})` : "")).join(", ") + (unit ? ` ${unit}` : "");
-    return figure(title, title, says, "", line(got.at, lines.map(([key]) => got[key] ?? []),
+    const each = lines.map(([key, name]) => `${name} ${shown(last(key))}` +
+      (unit ? ` (most ${shown(most(key))})` : ""));
+    const says = each.join(", ") + (unit ? ` ${unit}` : "");
+    const keys = each.map((text, i) => h("span", { class: "key" }, lineKey(i), text));
+    return figure(title, unit ? `${title}, ${unit}` : title, keys, "", line(got.at, lines.map(([key]) => got[key] ?? []),
       `${title}: ${says}`), ["At", ...lines.map(([, name]) => name)],
     () => got.at.map((at, i) => [clock(at, app.now()),
       ...lines.map(([key]) => shown(got[key][i]))]).reverse().filter((_, i) => i % 6 === 0));
@@ -83,7 +85,7 @@ export function ratesView(app) {
       }
     };
     if (open.has(name)) fill();
-    return h("section", { class: "card" }, h("h3", {}, title), h("p", {}, says),
+    return h("section", { class: "card" }, h("h3", {}, title), h("p", {}, ...[says].flat()),
       what ? h("p", { class: "note" }, what) : null, drawing,
       h("details", { "data-name": name, open: open.has(name), toggle: fill },
         h("summary", {}, "Numbers", h("span", { class: "hidden" }, ` of ${title}`)), numbers));

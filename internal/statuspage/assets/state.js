@@ -85,6 +85,21 @@ export function worstFirst(peers) {
     .sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((x) => x[2]);
 }
 
+// wrongs are what keeps a node from being ready, and then what else is not as it should be.
+export function wrongs(summary) {
+  const failing = summary.conditions.filter((c) => !c.ok);
+  const told = (d) => failing.some((c) => c.name === d.condition && c.reason === d.reason);
+  return [
+    ...failing.map((c) => `${c.name}: ${c.message ?? inWords(c.reason)}`),
+    ...summary.degraded.filter((d) => !told(d)).map((d) => `${d.condition}: ${inWords(d.reason)}`),
+  ];
+}
+
+// inWords shows a reason for programs to people.
+export function inWords(reason) {
+  return reason.replaceAll("_", " ");
+}
+
 // routeMark is the mark of a route's state.
 export function routeMark(state) {
   switch (state) {

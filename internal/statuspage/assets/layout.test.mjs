@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { layout, neighbour, ringSizes, shapes, width } from "./layout.js";
+
+const mesh = (n) => Array.from({ length: n }, (_, i) => ({ peer: `10.0.0.${i}`, node: `n${i}` }));
+
+test("every peer has a place of its own, inside the picture", () => {
+  for (const n of [0, 1, 2, 40, 41, 150, 1000, 5000]) {
+    const peers = [...mesh(n), { peer: "tor" }, { peer: "rr", node: "r", reflector: true },
+      { peer: "w", type: "local workload" }];
+    const plan = layout(peers);
+    assert.equal(plan.places.length, n + 3);
+    assert.equal(new Set(plan.places.map((p) => p.peer)).size, n + 3);
+    for (const p of plan.places) {
+      assert.ok(p.x >= 0 && p.x <= width && p.y >= 0 && p.y <= plan.height, `${n}: ${p.x},${p.y}`);
+    }
+    if (n > 1000) continue; // they lie on top of each other in the middle
+    for (const [i, p] of plan.places.entries()) {
+      for (const q of plan.places.slice(i + 1)) {
+        const apart = Math.hypot(p.x - q.x, p.y - q.y);
+        assert.ok(apart > p.r + q.r - 1, `${n} nodes: two are ${apart} apart`);
+      }
+    }
+  }
+});
+
+test("layers follow each other: outside, reflectors, nodes, workloads", () => {
+  const plan = layout([{ peer: "w", type: "local workload" }, ...mesh(3),
+    { peer: "rr", node: "r", reflector: true }, { peer: "tor" }]);
+  const y = (layer) => plan.places.filter((p) => p.layer === layer).map((p) => p.y);
+  assert.ok(y("outside")[0] < y("reflectors")[0]);
+  assert.ok(y("reflectors")[0] < Math.min(...y("nodes")));
+  assert.ok(Math.max(...y("nodes")) < y("workloads")[0]);
+  assert.deepEqual(plan.captions.map((c) => c.layer),
+    ["outside", "reflectors", "nodes", "workloads"]);
+});
+
+test("no peer moves when its state changes", () => {
+  const at = (peers) => layout(peers).places.map((p) => [p.x, p.y]);
+  const peers = mesh(100);
+  assert.deepEqual(at(peers), at(peers.map((p) => ({ ...p, established: true }))));
+});
+
+test("rings take all", () => {
+  for (const n of [41, 500, 3000]) {
+    assert.equal(ringSizes(n, 268, false).reduce((sum, r) => sum + r.count, 0), n);
+  }
+});
+
+test("arrow keys reach every node and stop at the edge", () => {
+  const { places } = layout([...mesh(12), { peer: "tor" }]);
+  const seen = new Set([0]);
+  const todo = [0];
+  while (todo.length) {
+    const i = todo.pop();
+    for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+      const j = neighbour(places, i, dx, dy);
+      if (!seen.has(j)) todo.push(j);
+      seen.add(j);
+    }
+  }
+  assert.equal(seen.size, places.length);
+  const top = places.findIndex((p) => p.peer.peer === "tor");
+  assert.equal(neighbour(places, top, 0, -1), top);
+});
+
+test("each kind of session has its own shape", () => {
+  const drawn = Object.values(shapes).map((draw) => draw(10, 10, 5));
+  assert.equal(new Set(drawn).size, 4);
+  for (const d of drawn) assert.match(d, /^M[-0-9.]+ [-0-9.]+/);
+});
