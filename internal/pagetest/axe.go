@@ -31,12 +31,12 @@ func axeSource(ctx context.Context, dir string) (string, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}
-		cmd := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", dir,
-			"axe-core@"+axeVersion)
+		cmd := exec.CommandContext(ctx, "npm", "pack", "--loglevel=error",
+			"--pack-destination", dir, "axe-core@"+axeVersion)
 		var said bytes.Buffer
 		cmd.Stderr = &said
 		if err := cmd.Run(); err != nil {
-			return "", fmt.Errorf("axe-core %s is not to be had with npm: %w %s", axeVersion, err,
+			return "", fmt.Errorf("axe-core %s is not to be had with npm: %w, %s", axeVersion, err,
 				firstLine(said.String()))
 		}
 	}
