@@ -36,7 +36,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 # third_party/gobgp.
 GOBGP := build/run-make-first/gobgp
 
-.PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz clean tools
+.PHONY: build test test-gobgp test-dataplane lint demo bench chaos soak fuzz page clean tools
 .PHONY: deb image release vuln gobgp proto kube-apiserver
 
 # The patched GoBGP, into the folder that go.mod names.
@@ -151,6 +151,13 @@ demo: tools build
 bench: tools build
 	go run -trimpath ./internal/bench -agent $(BUILD)/vpp-route-agent -build $(BUILD) \
 	  $(if $(SHORT),-short) $(if $(PLOT),-plot out/plots) $(BENCHFLAGS)
+
+# The status page in Chromium, with real agents behind it (needs root, and of the network Debian's
+# Chromium and npm's axe-core, once); SHORT=1 for what CI runs, UPDATE=1 for the pictures of docs.
+page: tools build
+	CGO_ENABLED=0 go build -trimpath -o $(BUILD)/pagetest ./internal/pagetest
+	$(BUILD)/pagetest -agent $(BUILD)/vpp-route-agent -build $(BUILD) $(if $(SHORT),-short) \
+	  $(if $(UPDATE),-images docs/images) $(PAGEFLAGS)
 
 # A folder with a topology is a lab.
 LABS := $(patsubst labs/%/,%,$(dir $(wildcard labs/*/*.clab.yml)))

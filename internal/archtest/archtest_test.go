@@ -94,7 +94,8 @@ var sole = []struct {
 		"the embedded server is for tests and the demo"},
 	{
 		module + "/internal/testcluster",
-		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo"},
+		[]string{"internal/bench", "internal/bgpfuzz", "internal/chaos", "internal/demo",
+			"internal/pagetest"},
 		"whatever runs a cluster to show, break or measure agents; production code does not",
 	},
 	{"k8s.io/", []string{"internal/kubernetes", "internal/kubernetes/kubetest"},

@@ -113,7 +113,7 @@ func (l *lab) deliver(
 		return 0, nil, err
 	}
 	for _, p := range processes {
-		used, err := cpuSeconds(p)
+		used, err := p.CPUSeconds()
 		if err != nil {
 			return 0, nil, err
 		}
@@ -128,7 +128,7 @@ func (l *lab) deliver(
 	}
 	took = time.Since(began)
 	for i, p := range processes {
-		used, err := cpuSeconds(p)
+		used, err := p.CPUSeconds()
 		if err != nil {
 			return 0, nil, err
 		}

@@ -461,7 +461,7 @@ func (l *lab) changeSlices(n *node, api *kubetest.Server, heard *announced) erro
 	b := l.b
 	span := time.Duration(b.pick(30, 5)) * time.Second
 	before := heard.messages.Load()
-	used, err := cpuSeconds(n.Process)
+	used, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -475,7 +475,7 @@ func (l *lab) changeSlices(n *node, api *kubetest.Server, heard *announced) erro
 		}
 		putSlice(api, serviceCount-1-i%1000, 0, "node", i+1)
 	}
-	now, err := cpuSeconds(n.Process)
+	now, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
@@ -88,32 +87,12 @@ func (b *bench) labOf(name string, build func(*lab) error) (*lab, error) {
 }
 
 func (l *lab) build(peers int) (err error) {
-	if l.far, err = l.Namespace("far"); err != nil {
-		return err
+	addresses := make([]netip.Addr, peers)
+	for i := range addresses {
+		addresses[i] = peerAddress(i)
 	}
-	end := netlab.End{Namespace: l.far, Device: "eth0"}
-	for i := range peers {
-		end.Addresses = append(end.Addresses, netip.PrefixFrom(peerAddress(i), 16))
-	}
-	near := netlab.End{
-		Namespace: l.node, Device: "eth0",
-		Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress, 16)},
-	}
-	if err := l.Veth(near, end); err != nil {
-		return err
-	}
-	// The kernel resolves no more than 1024 neighbours in all namespaces together (gc_thresh3 of
-	// arp(7)), and does not count those that it was told of.
-	mac, err := l.far.MAC(end.Device)
-	if err != nil {
-		return err
-	}
-	for _, a := range end.Addresses {
-		if err := l.node.AddNeighbour(near.Device, a.Addr(), mac); err != nil {
-			return err
-		}
-	}
-	return nil
+	l.far, err = l.Crowd(l.node, "far", netip.PrefixFrom(nodeAddress, 16), addresses)
+	return err
 }
 
 // close removes everything; errors are joined to err.
@@ -203,14 +182,4 @@ func (c crowd) close() {
 			s.close()
 		}
 	}
-}
-
-// cpuSeconds is the processor time that a process has used so far, in user and kernel mode.
-func cpuSeconds(p *netlab.Process) (float64, error) {
-	// The clock that clock_getcpuclockid(3) names; proc(5) has the same in steps of 10 ms.
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^p.PID()<<3|2), &t); err != nil {
-		return 0, fmt.Errorf("processor time of process %d: %w", p.PID(), err)
-	}
-	return time.Duration(t.Nano()).Seconds(), nil
 }

@@ -65,7 +65,7 @@ func mesh(l *lab) error {
 		return err
 	}
 	took := time.Since(began)
-	used, err := cpuSeconds(n.Process)
+	used, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (l *lab) refilter(
 	for size*2 <= len(blocks)/2 {
 		size, bits = size*2, bits-1
 	}
-	used, err := cpuSeconds(n.Process)
+	used, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (l *lab) refilter(
 		return err
 	}
 	took := time.Since(began)
-	now, err := cpuSeconds(n.Process)
+	now, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func awaitCount(ctx context.Context, count *atomic.Int64, want int) error {
 
 // idle is what the agent uses while its peers send keepalives and nothing else happens.
 func (l *lab) idle(n *node) error {
-	used, err := cpuSeconds(n.Process)
+	used, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (l *lab) idle(n *node) error {
 		return l.b.ctx.Err()
 	case <-time.After(span):
 	}
-	now, err := cpuSeconds(n.Process)
+	now, err := n.CPUSeconds()
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (w *programmed) round(p *plane, n int, add, del func() (time.Duration, erro
 }
 
 func (t *taken) round(p *plane, n int, f func() (time.Duration, error)) error {
-	before, err := cpuSeconds(p.process)
+	before, err := p.process.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (t *taken) round(p *plane, n int, f func() (time.Duration, error)) error {
 		return err
 	}
 	ours = ownCPUSeconds() - ours
-	after, err := cpuSeconds(p.process)
+	after, err := p.process.CPUSeconds()
 	if err != nil {
 		return err
 	}

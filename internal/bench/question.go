@@ -116,7 +116,7 @@ func (l *lab) dialGoBGP() (*grpc.ClientConn, error) {
 // them wait as long without a question.
 func (a *asker) round(q reflector.Question, took, used, delay, quiet *series) (
 	answered reflector.Answer, err error) {
-	before, err := cpuSeconds(a.node.Process)
+	before, err := a.node.CPUSeconds()
 	if err != nil {
 		return answered, err
 	}
@@ -125,7 +125,7 @@ func (a *asker) round(q reflector.Question, took, used, delay, quiet *series) (
 		return answered, err
 	}
 	span := time.Since(start)
-	after, err := cpuSeconds(a.node.Process)
+	after, err := a.node.CPUSeconds()
 	if err != nil {
 		return answered, err
 	}

@@ -130,7 +130,7 @@ func (l *lab) reflect(p *netlab.Process, clients int, cpu *series) error {
 	if err := awaitCount(l.b.ctx, &ended, clients); err != nil {
 		return errors.Join(err, all.alive())
 	}
-	before, err := cpuSeconds(p)
+	before, err := p.CPUSeconds()
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (l *lab) reflect(p *netlab.Process, clients int, cpu *series) error {
 	if err != nil {
 		return errors.Join(err, all.alive())
 	}
-	after, err := cpuSeconds(p)
+	after, err := p.CPUSeconds()
 	*cpu = append(*cpu, (after-before)*1e6/float64(clients*len(routes)))
 	return err
 }

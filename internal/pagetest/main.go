@@ -1,0 +1,134 @@
+// Command pagetest proves the status page: it runs agents with real peers in namespaces, opens
+// their page in Chromium, and judges what is on the screen and what the page does. It also takes
+// the pictures of docs/images.
+//
+// It drives Chromium over its DevTools pipe by itself (devtools.go). It needs npm's axe-core and
+// Debian's Chromium, so it is no test of `make test`. Nothing that it starts is left behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"vpp-route-agent/internal/netlab"
+	"vpp-route-agent/internal/testcluster"
+)
+
+func main() { testcluster.Main("pagetest", run, nil) }
+
+// harness is what a run has.
+type harness struct {
+	ctx      context.Context
+	log      *slog.Logger
+	programs testcluster.Programs
+	build    string // where packages are
+	images   string // folder for pictures; "": none are taken
+	short    bool
+	peers    int
+	routes   int
+	browser  *browser
+	results  *results
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	flags := flag.NewFlagSet("pagetest", flag.ContinueOnError)
+	h := &harness{ctx: ctx, results: &results{}}
+	flags.StringVar(&h.programs.Agent, "agent", "build/vpp-route-agent", "`path` of the agent")
+	flags.StringVar(&h.build, "build", "build", "`folder` for Chromium and axe-core")
+	flags.StringVar(&h.images, "images", "", "`folder` for pictures of each view; empty: none")
+	flags.BoolVar(&h.short, "short", false, "fewer measurements: what CI runs")
+	flags.IntVar(&h.peers, "peers", 1000, "peers of the large scene")
+	flags.IntVar(&h.routes, "routes", 100_000, "routes of the large scene")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	h.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := testcluster.ClearSettings(); err != nil {
+		return err
+	}
+	if h.programs.Agent, err = filepath.Abs(h.programs.Agent); err != nil {
+		return err
+	}
+	defer func() {
+		h.results.print(out)
+		if err == nil {
+			err = h.results.verdict()
+		}
+	}()
+	return h.prove()
+}
+
+// pick returns n, or in a short run the smaller number.
+func (h *harness) pick(n, short int) int {
+	if h.short {
+		return short
+	}
+	return n
+}
+
+// prove runs everything. What fails without a scene is an error, the rest is a finding.
+func (h *harness) prove() (err error) {
+	packages := filepath.Join(h.build, "packages")
+	chromium, err := findChromium(h.ctx, packages)
+	if err != nil {
+		return err
+	}
+	axe, err := axeSource(h.ctx, packages)
+	if err != nil {
+		return err
+	}
+	if h.programs.Bird, err = netlab.FindBird(h.ctx, packages); err != nil {
+		return err
+	}
+	lab, err := netlab.New("pagebrowser", h.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	if h.browser, err = startBrowser(h.ctx, lab, chromium); err != nil {
+		return err
+	}
+	defer h.browser.close()
+	h.browser.axe = axe
+
+	began := time.Now()
+	var small, large, empty *scene
+	defer func() {
+		for _, s := range []*scene{small, large, empty} {
+			if s != nil {
+				err = errors.Join(err, s.close())
+			}
+		}
+	}()
+	group, ctx := errgroup.WithContext(h.ctx)
+	build := *h
+	build.ctx = ctx // ends with the first that fails
+	for _, x := range []struct {
+		name  string
+		scene **scene
+		fill  func(*scene) error
+	}{
+		{"pageempty", &empty, build.empty},
+		{"pagesmall", &small, build.small},
+		{"pagelarge", &large, build.large},
+	} {
+		group.Go(func() (err error) {
+			*x.scene, err = build.newScene(x.name, x.fill)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "scenes: %.0f s\n", time.Since(began).Seconds())
+	return h.judge(small, large, empty)
+}
