@@ -56,12 +56,12 @@ func (d *devtools) listen(from io.Reader) {
 	for {
 		raw, err := in.ReadBytes(0)
 		if err != nil {
-			d.end(fmt.Errorf("Chromium has ended: %w", err))
+			d.end(fmt.Errorf("the end of Chromium: %w", err))
 			return
 		}
 		var m message
 		if err := json.Unmarshal(raw[:len(raw)-1], &m); err != nil {
-			d.end(fmt.Errorf("Chromium's message: %w", err))
+			d.end(fmt.Errorf("a message of Chromium: %w", err))
 			return
 		}
 		d.mu.Lock()
@@ -108,7 +108,7 @@ func (d *devtools) call(
 	case m, ok := <-answer:
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: %w", method, errors.New("Chromium has ended"))
+			return fmt.Errorf("%s: %w", method, errors.New("the browser has ended"))
 		case m.Error != nil:
 			return fmt.Errorf("%s: %s %s", method, m.Error.Message, m.Error.Data)
 		case out == nil:
