@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	h.results.short = h.short
 	h.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := testcluster.ClearSettings(); err != nil {
 		return err
@@ -79,10 +80,14 @@ func (h *harness) pick(n, short int) int {
 func (h *harness) prove() (err error) {
 	packages := filepath.Join(h.build, "packages")
 	chromium, err := findChromium(h.ctx, packages)
-	if err != nil {
-		return err
+	var axe string
+	if err == nil {
+		axe, err = axeSource(h.ctx, packages)
 	}
-	axe, err := axeSource(h.ctx, packages)
+	if err != nil && h.short {
+		fmt.Fprintf(os.Stderr, "page: %v; NOTHING WAS CHECKED\n", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

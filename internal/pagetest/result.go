@@ -17,6 +17,8 @@ type result struct {
 
 // results are in the order in which they came.
 type results struct {
+	short bool
+
 	mu  sync.Mutex // guards all
 	all []result
 }
@@ -36,13 +38,14 @@ func (r *results) step(name string, f func() (value string, bad []string, err er
 	r.add(result{name: name, value: value, bad: bad})
 }
 
-// figure adds a number that must not be above a limit.
+// figure adds a number that must not be above a limit, unless the run is a short one: what else the
+// machine does then is not known.
 func (r *results) figure(name string, value, limit float64, unit, note string) {
 	x := result{
 		name: name, value: fmt.Sprintf("%.3g %s%s", value, unit, note),
 		budget: fmt.Sprintf("≤ %.3g", limit),
 	}
-	if !(value <= limit) {
+	if !r.short && !(value <= limit) {
 		x.bad = []string{fmt.Sprintf("%.3g %s, at most %.3g", value, unit, limit)}
 	}
 	r.add(x)
