@@ -386,7 +386,7 @@ func (e *Engine) dispatch(questions chan<- lookup, spots chan<- spot) time.Durat
 	next := sooner(sooner(e.sync.retry(), e.sources.nextRelease()),
 		sooner(e.selection.nextCovered(), e.throttle.until(now)))
 	next = sooner(next, e.sync.settleWaiting())
-	if e.pending.wanted != nil && e.yields() {
+	if e.pending.wanted != nil && e.sync.taking { // it yields
 		next = sooner(next, e.objectsFirst)
 	}
 	for e.applying < maxFlying {

@@ -3,6 +3,7 @@ package fib
 import (
 	"bufio"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +65,23 @@ func TestRoutesAreTakenInAfterObjectsThatOthersNeed(t *testing.T) {
 					tc.taken)
 			}
 		})
+	}
+}
+
+// The time may be over when the engine looks when to come again.
+func TestEngineThatYieldsComesAgain(t *testing.T) {
+	e := New(Config{Dataplane: newFake(node("a")), Log: slog.New(slog.DiscardHandler)})
+	e.sync.present, e.sync.taking = true, true
+	e.sync.objects.looking, e.checking, e.resolving = true, true, true // until that is answered
+	e.pending.wanted = &Wanted{}
+	now := time.Now()
+	e.objectsFirst = now.Add(time.Microsecond)
+	if e.workAt(now) {
+		t.Fatal("does not yield")
+	}
+	time.Sleep(time.Millisecond)
+	if wait := e.dispatch(nil, nil); wait > objectsHead {
+		t.Errorf("comes again in %v", wait)
 	}
 }
 
