@@ -293,7 +293,9 @@ func runOnce(ctx context.Context, c *cluster, f fault, r *result) (controlLost i
 	if err == nil {
 		err = c.converged(ctx, recovery)
 	}
-	t.happened("converged")
+	if err == nil {
+		t.happened("converged")
+	}
 	r.Converged = time.Since(t.start).Seconds()
 	if err == nil && f.keepsSessions {
 		err = c.sessionsKept(ctx, before, f.mayEnd)

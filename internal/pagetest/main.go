@@ -14,7 +14,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,6 +70,27 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return h.prove()
 }
 
+// script runs the tests of what in the page's JavaScript needs no page. It fails without Node.js.
+func (h *harness) script() error {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		return fmt.Errorf("the tests of the page's JavaScript need Node.js 20: %w", err)
+	}
+	files, err := filepath.Glob("internal/statuspage/assets/*.test.mjs")
+	if err != nil {
+		return err
+	}
+	h.results.step("JavaScript without a page", func() (string, []string, error) {
+		out, err := exec.CommandContext(h.ctx, node, append([]string{"--test"}, files...)...).
+			CombinedOutput()
+		if err != nil {
+			return "", strings.Split(string(out), "\n"), err
+		}
+		return fmt.Sprintf("%d files", len(files)), nil, nil
+	})
+	return nil
+}
+
 // pick returns n, or in a short run the smaller number.
 func (h *harness) pick(n, short int) int {
 	if h.short {
@@ -83,6 +106,9 @@ func (h *harness) prove() (err error) {
 	var axe string
 	if err == nil {
 		axe, err = axeSource(h.ctx, packages)
+	}
+	if err == nil {
+		err = h.script()
 	}
 	if err != nil && h.short {
 		fmt.Fprintf(os.Stderr, "page: %v; NOTHING WAS CHECKED\n", err)
