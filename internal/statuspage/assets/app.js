@@ -165,6 +165,7 @@ follow((event) => {
 }, (is) => {
   link = is;
   showLink();
-  if (!is.up) announce(at("link-text").textContent);
+  if (is.up === false) announce(at("link-text").textContent);
+  if (is.up === null && app.state.summary) document.title = app.state.summary.node;
 });
 setInterval(() => current.tick?.(), 10000);
