@@ -26,9 +26,15 @@ type fakeAgent struct {
 	status agent.Status
 	looks  int
 	search func(agent.RouteQuery) agent.RouteList
+	wait   func() // before each Status; nil: not at all
+
+	counters func() agent.Counters // nil: all are zero
 }
 
 func (f *fakeAgent) Status() agent.Status {
+	if f.wait != nil {
+		f.wait()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
@@ -45,7 +51,12 @@ func (f *fakeAgent) Explain(_ context.Context, asked netip.Prefix) agent.Explana
 
 func (f *fakeAgent) SearchRoutes(q agent.RouteQuery) agent.RouteList { return f.search(q) }
 
-func (f *fakeAgent) Counters() agent.Counters { return agent.Counters{} }
+func (f *fakeAgent) Counters() agent.Counters {
+	if f.counters != nil {
+		return f.counters()
+	}
+	return agent.Counters{}
+}
 
 func (f *fakeAgent) change(by func(*agent.Status)) {
 	f.mu.Lock()
