@@ -37,16 +37,17 @@ type Config struct {
 // Page serves the page. Its streams and rates need Run.
 type Page struct {
 	cfg   Config
-	turn  chan struct{} // of size questions: those that are being answered
 	views views
 	hour  hour
+
+	searches, explanations queue // apart, since an explanation waits for GoBGP and VPP
 
 	patience time.Duration // with a client that is sent something
 }
 
 // New returns a Page that has no streams until Run.
 func New(c Config) *Page {
-	return &Page{cfg: c, turn: make(chan struct{}, questions), views: newViews(),
+	return &Page{cfg: c, views: newViews(), searches: newQueue(), explanations: newQueue(),
 		patience: defaultPatience}
 }
 
@@ -57,8 +58,8 @@ func (p *Page) Handler(rest http.Handler) http.Handler {
 	own := http.NewServeMux()
 	addAssets(own)
 	own.HandleFunc("GET /page/events", p.serveEvents)
-	own.HandleFunc("GET /page/routes", p.answerTo(p.routes))
-	own.HandleFunc("GET /page/explain", p.answerTo(p.explain))
+	own.HandleFunc("GET /page/routes", p.answerTo(p.searches.in(p.routes)))
+	own.HandleFunc("GET /page/explain", p.answerTo(p.explanations.in(p.explain)))
 	own.HandleFunc("GET /page/rates", p.answerTo(p.rates))
 	guarded := p.guard(own)
 	mux.Handle("/{$}", guarded)
