@@ -375,8 +375,12 @@ func TestPagesShareOneLook(t *testing.T) {
 	for p.views.watched() {
 		time.Sleep(time.Millisecond)
 	}
-	if v, _, _, _ := p.views.latest(); v != nil {
-		t.Error("a view is kept for nobody")
+	if v, looked, _, _ := p.views.latest(); v != nil || !looked.IsZero() {
+		t.Errorf("a view is kept for nobody, of %s", looked)
+	}
+	p.views.show(found{}) // what a look found that began for the last page
+	if _, looked, _, _ := p.views.latest(); !looked.IsZero() {
+		t.Errorf("a look for nobody, of %s", looked)
 	}
 	again := open(t, address)
 	if e := again.state(); !e.All || e.Summary == nil || e.Summary.Health != "degraded" {
