@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -13,46 +14,73 @@ import (
 )
 
 const (
-	// questions bounds those that are answered at a time. Others wait for as long as their client
-	// does.
+	// questions bounds those of one kind that are answered at a time. Others wait for as long as
+	// their client does.
 	questions = 4
+	// maxWaiting bounds those of one kind that wait.
+	maxWaiting = 64
 	// perPage is how many routes an answer has.
 	perPage = 100
 	// maxText bounds what is searched for, in bytes.
 	maxText = 200
 )
 
+// queue bounds the questions of one kind.
+type queue struct {
+	turns  chan struct{} // of size questions: those that are being answered
+	places chan struct{} // of size questions + maxWaiting: those, and those that wait
+}
+
+func newQueue() queue {
+	return queue{make(chan struct{}, questions), make(chan struct{}, questions+maxWaiting)}
+}
+
+var errBusy = fmt.Errorf("%d such questions wait for their turn already; ask again later",
+	maxWaiting)
+
+// in has ask answered when its turn has come.
+func (q queue) in(ask question) question {
+	return func(r *http.Request) (any, error) {
+		select {
+		case q.places <- struct{}{}:
+			defer func() { <-q.places }()
+		default:
+			return nil, errBusy
+		}
+		select {
+		case q.turns <- struct{}{}:
+			defer func() { <-q.turns }()
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+		return ask(r)
+	}
+}
+
+// question makes an answer, which becomes JSON, of a request.
+type question func(*http.Request) (any, error)
+
 // answerTo serves what ask makes of a request. The answer is complete before any of it is sent: a
 // client that reads slowly holds up nobody.
-func (p *Page) answerTo(ask func(*http.Request) (any, error)) http.HandlerFunc {
+func (p *Page) answerTo(ask question) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		text, err := p.inTurn(r, ask)
+		answer, err := ask(r)
 		if r.Context().Err() != nil {
-			return
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		// Time in the queue is not the client's. A writer that is no connection has no deadline.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.patience))
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // fails only if the client is gone
+		switch {
+		case errors.Is(err, errBusy):
+			w.Header().Set("Retry-After", "10")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(encode(answer)) // fails only if the client is gone
+		}
 	}
-}
-
-func (p *Page) inTurn(r *http.Request, ask func(*http.Request) (any, error)) ([]byte, error) {
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	}
-	answer, err := ask(r)
-	if err != nil {
-		return nil, err
-	}
-	return encode(answer), nil
 }
 
 func (p *Page) explain(r *http.Request) (any, error) {

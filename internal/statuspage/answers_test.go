@@ -174,7 +174,8 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// Four questions are answered at a time, and a client that goes away while it waits is forgotten.
+// Four searches are answered at a time, and 64 wait. A client that goes away is forgotten. Other
+// questions have their answers meanwhile.
 func TestQuestionsAreBounded(t *testing.T) {
 	f := withPeers(0)
 	var running, most atomic.Int32
@@ -201,9 +202,25 @@ func TestQuestionsAreBounded(t *testing.T) {
 		<-began
 	}
 	gone, cancel := context.WithCancel(t.Context())
-	go func() { ask(gone); done <- struct{}{} }()
+	for range maxWaiting {
+		go func() { ask(gone); done <- struct{}{} }()
+	}
+	for len(p.searches.places) < cap(p.searches.places) {
+		time.Sleep(time.Millisecond)
+	}
+	if w := get(t, p, "/page/routes"); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "64 such questions wait") {
+		t.Errorf("one more: %d %s", w.Code, w.Body)
+	}
+	for _, path := range []string{"/page/rates", "/page/explain?prefix=10.0.0.7"} {
+		if w := get(t, p, path); w.Code != http.StatusOK {
+			t.Errorf("%s waits for searches: %d %s", path, w.Code, w.Body)
+		}
+	}
 	cancel()
-	<-done
+	for range maxWaiting {
+		<-done
+	}
 	if len(began) > 0 || most.Load() != questions {
 		t.Errorf("%d at a time", most.Load())
 	}

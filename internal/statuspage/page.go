@@ -10,6 +10,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"vpp-route-agent/internal/agent"
@@ -36,16 +37,17 @@ type Config struct {
 // Page serves the page. Its streams and rates need Run.
 type Page struct {
 	cfg   Config
-	turn  chan struct{} // of size questions: those that are being answered
 	views views
 	hour  hour
+
+	searches, explanations queue // apart, since an explanation waits for GoBGP and VPP
 
 	patience time.Duration // with a client that is sent something
 }
 
 // New returns a Page that has no streams until Run.
 func New(c Config) *Page {
-	return &Page{cfg: c, turn: make(chan struct{}, questions), views: newViews(),
+	return &Page{cfg: c, views: newViews(), searches: newQueue(), explanations: newQueue(),
 		patience: defaultPatience}
 }
 
@@ -56,8 +58,8 @@ func (p *Page) Handler(rest http.Handler) http.Handler {
 	own := http.NewServeMux()
 	addAssets(own)
 	own.HandleFunc("GET /page/events", p.serveEvents)
-	own.HandleFunc("GET /page/routes", p.answerTo(p.routes))
-	own.HandleFunc("GET /page/explain", p.answerTo(p.explain))
+	own.HandleFunc("GET /page/routes", p.answerTo(p.searches.in(p.routes)))
+	own.HandleFunc("GET /page/explain", p.answerTo(p.explanations.in(p.explain)))
 	own.HandleFunc("GET /page/rates", p.answerTo(p.rates))
 	guarded := p.guard(own)
 	mux.Handle("/{$}", guarded)
@@ -78,28 +80,45 @@ func Refuse(why string, rest http.Handler) http.Handler {
 // Run takes samples, and looks at the agent while a page is open, until ctx ends. Then all streams
 // end, too.
 func (p *Page) Run(ctx context.Context) error {
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	defer p.views.end()
 	p.views.begin()
-	p.hour.take(time.Now(), p.cfg.Agent.Counters())
+	looks.Go(func() { p.watch(ctx) }) // a look may wait for the agent; samples do not
+	p.sample()
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	var look <-chan time.Time // nil: no page is open
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
-			p.hour.take(now, p.cfg.Agent.Counters())
+		case <-tick.C:
+			p.sample()
+		}
+	}
+}
+
+// sample has the time at which the counters were read: a tick may be older.
+func (p *Page) sample() {
+	counters := p.cfg.Agent.Counters()
+	p.hour.take(time.Now(), counters)
+}
+
+// watch looks at the agent while a page is open, until ctx ends.
+func (p *Page) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
 		case <-p.views.opened:
-			if look == nil {
-				look = time.After(0)
-			}
-		case <-look:
-			look = nil
-			if p.views.watched() {
-				began := time.Now()
-				p.views.show(p.look(began))
-				look = time.After(max(lookEvery, lookShare*time.Since(began)))
+		}
+		for p.views.watched() {
+			began := time.Now()
+			p.views.show(p.look(began))
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(max(lookEvery, lookShare*time.Since(began))):
 			}
 		}
 	}

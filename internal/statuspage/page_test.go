@@ -26,9 +26,15 @@ type fakeAgent struct {
 	status agent.Status
 	looks  int
 	search func(agent.RouteQuery) agent.RouteList
+	wait   func() // before each Status; nil: not at all
+
+	counters func() agent.Counters // nil: all are zero
 }
 
 func (f *fakeAgent) Status() agent.Status {
+	if f.wait != nil {
+		f.wait()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
@@ -45,7 +51,12 @@ func (f *fakeAgent) Explain(_ context.Context, asked netip.Prefix) agent.Explana
 
 func (f *fakeAgent) SearchRoutes(q agent.RouteQuery) agent.RouteList { return f.search(q) }
 
-func (f *fakeAgent) Counters() agent.Counters { return agent.Counters{} }
+func (f *fakeAgent) Counters() agent.Counters {
+	if f.counters != nil {
+		return f.counters()
+	}
+	return agent.Counters{}
+}
 
 func (f *fakeAgent) change(by func(*agent.Status)) {
 	f.mu.Lock()
@@ -364,8 +375,12 @@ func TestPagesShareOneLook(t *testing.T) {
 	for p.views.watched() {
 		time.Sleep(time.Millisecond)
 	}
-	if v, _, _, _ := p.views.latest(); v != nil {
-		t.Error("a view is kept for nobody")
+	if v, looked, _, _ := p.views.latest(); v != nil || !looked.IsZero() {
+		t.Errorf("a view is kept for nobody, of %s", looked)
+	}
+	p.views.show(found{}) // what a look found that began for the last page
+	if _, looked, _, _ := p.views.latest(); !looked.IsZero() {
+		t.Errorf("a look for nobody, of %s", looked)
 	}
 	again := open(t, address)
 	if e := again.state(); !e.All || e.Summary == nil || e.Summary.Health != "degraded" {

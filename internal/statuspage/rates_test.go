@@ -73,3 +73,29 @@ func TestSamplesAreTaken(t *testing.T) {
 		}
 	})
 }
+
+// A look that takes long, as of an agent that struggles, neither delays samples nor bends them.
+func TestSamplesDoNotWaitForALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withPeers(3)
+		f.wait = func() { time.Sleep(28 * time.Second) }
+		began := time.Now()
+		f.counters = func() agent.Counters {
+			return agent.Counters{Put: uint64(100 * time.Since(began).Seconds())}
+		}
+		p := New(Config{Agent: f})
+		go p.Run(t.Context())
+		time.Sleep(25 * time.Second)
+		if why := p.views.enter(); why != "" {
+			t.Fatal(why)
+		}
+		time.Sleep(36 * time.Second)
+		if f.looked() != 1 {
+			t.Fatalf("%d looks", f.looked())
+		}
+		got := p.hour.read(time.Now(), agent.Counters{})
+		if want := []float64{0, 100, 100, 100, 100, 100, 100}; !slices.Equal(got.Put, want) {
+			t.Errorf("100 a second: %v", got.Put)
+		}
+	})
+}

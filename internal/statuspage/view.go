@@ -87,7 +87,8 @@ func (v *views) leave() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.streams--; v.streams == 0 {
-		v.newest = nil // it is not renewed, and the next page would take it for the present
+		// They are not renewed, and the next page would take them for the present.
+		v.newest, v.looked = nil, time.Time{}
 	}
 }
 
@@ -109,11 +110,11 @@ func (v *views) latest() (newest *view, looked time.Time, renewed <-chan struct{
 func (v *views) show(f found) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.number++
-	v.looked = time.Now()
 	if v.streams == 0 {
 		return
 	}
+	v.number++
+	v.looked = time.Now()
 	next := f.after(v.newest, v.number)
 	if v.newest != nil && next.changed == v.newest.changed {
 		return

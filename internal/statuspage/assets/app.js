@@ -32,8 +32,9 @@ const everything = { summary: true, peers: [], all: true };
 // show makes the view that the address names.
 function show() {
   const [name, query] = location.hash.slice(1).split("?");
-  if (!views[name] && current) return; // a place in the view, such as a table
-  const view = views[name] ? name : "peers";
+  const known = Object.hasOwn(views, name);
+  if (!known && current) return; // a place in the view, such as a table
+  const view = known ? name : "peers";
   const first = current?.name !== view;
   if (first) {
     current = { name: view, ...views[view](app) };
@@ -165,6 +166,7 @@ follow((event) => {
 }, (is) => {
   link = is;
   showLink();
-  if (!is.up) announce(at("link-text").textContent);
+  if (is.up === false) announce(at("link-text").textContent);
+  if (is.up === null && app.state.summary) document.title = app.state.summary.node;
 });
 setInterval(() => current.tick?.(), 10000);

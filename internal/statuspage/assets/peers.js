@@ -19,6 +19,7 @@ export function peersView(app) {
   const map = h("div", { class: "map" });
   const body = h("tbody");
   const total = h("p", { class: "total" });
+  const heading = h("h2", { id: "sessions", tabindex: "-1" }, "Sessions");
   const more = h("button", { type: "button", click: () => { shown += 200; table(); } });
   const name = h("h2", { id: "peer-title" });
   const known = h("div");
@@ -32,7 +33,7 @@ export function peersView(app) {
       h("p", { class: "note" }, "The ", h("a", { href: "#sessions" }, "table of sessions"),
         " says the same.")),
     h("section", { class: "card", "aria-labelledby": "sessions" },
-      h("h2", { id: "sessions", tabindex: "-1" }, "Sessions"),
+      heading,
       h("p", { class: "tools" }, h("label", { for: "peer-filter" }, "Filter"), filter, total),
       h("table", { class: "sessions" },
         h("thead", {}, h("tr", {}, ...[
@@ -65,8 +66,8 @@ export function peersView(app) {
     return [kind, { button, n }];
   }));
 
-  // table shows the rows that are asked for. Rows stay where they are while one of them has the
-  // focus, or it would be lost.
+  // table shows the rows that are asked for. The row that has the focus keeps it wherever it goes;
+  // if it goes altogether, the heading gets it.
   function table() {
     const all = app.state.peers;
     let list = chosen ? all.filter((p) => kindOf(p) === chosen) : all;
@@ -74,12 +75,14 @@ export function peersView(app) {
     if (text) list = list.filter((p) => matches(p, text));
     const first = worstFirst(list).slice(0, shown);
     const want = first.map((p) => row(p));
-    const held = body.contains(document.activeElement);
     const same = want.length === body.children.length &&
       want.every((r, i) => r === body.children[i]);
-    if (!same && !(held && want.includes(document.activeElement.closest("tr")) &&
-      want.length === body.children.length)) {
+    if (!same) {
+      const focused = body.contains(document.activeElement) ? document.activeElement : null;
       body.replaceChildren(...want);
+      if (focused) {
+        (focused.isConnected ? focused : heading).focus({ preventScroll: true });
+      }
       const keep = new Set(first.map((p) => p.peer));
       for (const id of rows.keys()) if (!keep.has(id)) rows.delete(id);
     }
@@ -202,7 +205,9 @@ export function peersView(app) {
   }
 
   function show(id) {
-    open = app.state.peers[app.state.index.get(id)];
+    const peer = app.state.peers[app.state.index.get(id)];
+    if (!peer) return; // it is not configured any more
+    open = peer;
     setText(name, nameOf(open));
     routesBy.href = "#routes?q=" + encodeURIComponent(open.address);
     describe();

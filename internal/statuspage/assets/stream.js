@@ -5,12 +5,13 @@ const silence = 12000;
 const waits = [1000, 2000, 4000, 8000];
 
 // follow calls onEvent for each event, and onLink with {up, since, why} when the agent stops
-// answering or answers again. since is this computer's time in milliseconds.
+// answering or answers again. since is this computer's time in milliseconds. A hidden tab holds no
+// stream, of which browsers allow six to an address in all tabs together: its link is up: null.
 export function follow(onEvent, onLink) {
   let heard = Date.now();
   let failures = 0;
   let up = null;
-  let source = null;
+  let source = null; // null: the tab is hidden
   let timer = null;
 
   const report = (now, why) => {
@@ -33,7 +34,7 @@ export function follow(onEvent, onLink) {
     const wait = waits[Math.min(failures++, waits.length - 1)];
     timer = setTimeout(connect, wait);
     const refusal = await whyRefused();
-    if (refusal && !up) report(false, refusal);
+    if (refusal && up === false) report(false, refusal);
   };
   const connect = () => {
     source = new EventSource("/page/events");
@@ -42,7 +43,20 @@ export function follow(onEvent, onLink) {
     source.onerror = () => lose("the connection is broken");
     timer = setTimeout(() => lose("it does not answer"), silence);
   };
-  connect();
+  const turn = () => {
+    if (document.visibilityState === "hidden") {
+      clearTimeout(timer);
+      source?.close();
+      source = null;
+      report(null, "");
+    } else if (!source) {
+      heard = Date.now(); // nobody asked before
+      failures = 0;
+      connect();
+    }
+  };
+  document.addEventListener("visibilitychange", turn);
+  turn();
 }
 
 // whyRefused asks once more, since an EventSource does not tell what the agent said.
