@@ -20,7 +20,12 @@ export function routesView(app) {
 
   const later = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { pages = [""]; remember(); list(); }, pause);
+    timer = setTimeout(() => {
+      if (!root.isConnected) return; // another view has taken the place
+      pages = [""];
+      remember();
+      list();
+    }, pause);
   };
   const text = h("input", {
     type: "search", id: "route-text", autocomplete: "off", spellcheck: "false", maxlength: "200",
@@ -33,10 +38,20 @@ export function routesView(app) {
   const total = h("p", { class: "total", role: "status" });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const body = h("tbody");
-  const newer = h("button", { type: "button", click: () => { pages.pop(); list(); } }, "Previous");
-  const older = h("button", {
-    type: "button", click: () => { pages.push(next); list(); },
-  }, "Next");
+  // turner turns pages. It keeps the focus where it cannot turn, which a disabled button would lose.
+  const turner = (name, turn) => {
+    const button = h("button", {
+      type: "button", click: () => {
+        if (button.getAttribute("aria-disabled") === "true") return;
+        turn();
+        list();
+      },
+    }, name);
+    return button;
+  };
+  const newer = turner("Previous", () => pages.pop());
+  const older = turner("Next", () => pages.push(next));
+  const enable = (button, can) => button.setAttribute("aria-disabled", String(!can));
 
   const root = h("section", { class: "card", "aria-labelledby": "routes-title" },
     h("h2", { id: "routes-title" }, "Routes"),
@@ -72,10 +87,13 @@ export function routesView(app) {
     const after = pages[pages.length - 1];
     if (after) q.set("after", after);
     known = counts();
+    enable(older, false); // the next page is known by the answer
+    enable(newer, false);
     const answer = await ask("/page/routes?" + q);
     if (mine !== asked) return;
     problem.hidden = !answer.problem;
     setText(problem, answer.problem ?? "");
+    enable(newer, pages.length > 1);
     if (answer.problem) return;
     show(answer);
     app.painted("routes");
@@ -87,8 +105,7 @@ export function routesView(app) {
     setText(total, answer.routes.length === 0 ? "No route fits" :
       `${count(first + 1)} to ${count(first + answer.routes.length)} of ${count(answer.count)}`);
     replace(body, answer.routes.map((r) => row(r, answer.nodes)));
-    older.disabled = !next;
-    newer.disabled = pages.length === 1;
+    enable(older, next !== null);
   }
 
   function row(r, nodes) {
