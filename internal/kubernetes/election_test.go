@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -98,11 +99,14 @@ func TestElectionWithoutTheAPI(t *testing.T) {
 	acquire(t, e)
 	go func() { held <- e.Hold(ctx) }()
 	s.DeleteObject(leaseKind, "ns/leader") // it is made again
-	for end := time.Now().Add(time.Minute); s.Object(leaseKind, "ns/leader") == nil; {
-		if time.Now().After(end) {
+	for end, made := time.Now().Add(time.Minute), []byte(nil); ; time.Sleep(10 * time.Millisecond) {
+		now := s.Object(leaseKind, "ns/leader")
+		if made != nil && !bytes.Equal(made, now) { // renewed, so e has heard that it was made
+			break
+		}
+		if made = now; time.Now().After(end) {
 			t.Fatal("the Lease is gone")
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	cancel()
 	if err := <-held; err != context.Canceled || !e.Leads() {

@@ -88,6 +88,9 @@ func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, te
 func (h *history) record(r Record) error {
 	switch w := r.What.(type) {
 	case Dropped:
+		if r.State {
+			break // of a checkpoint; it happened, and is recorded before
+		}
 		return h.add(r, StepMissing, route.Key{}, 0,
 			fmt.Sprintf("%d records were dropped here", w))
 	case *calico.RecordedChanges:

@@ -97,9 +97,10 @@ func isIdentical(a, b any) bool {
 
 // recordPlan has written what is new in a plan.
 func (w *writer) recordPlan(write func(block []byte, records int), at fib.Moment, now plan) {
+	before := w.plan.inputs
 	after, differ := w.plan.after(now)
-	w.writePlan(write, at, w.plan.inputs, after.inputs, differ)
 	w.plan = after
+	w.writePlan(write, at, before, after.inputs, differ)
 }
 
 // writePlan has written what inputs have otherwise than before, and digests.

@@ -321,12 +321,7 @@ func (r *Recorder) write(ctx context.Context) {
 		last := ctx.Err() != nil
 		all := r.take(spare)
 		for _, t := range all.taken {
-			if t.plan != nil {
-				w.recordPlan(w.block, t.at, *t.plan)
-				continue
-			}
-			w.datastore(w.block, t.at, w.snapshot, t.snapshot)
-			w.snapshot = t.snapshot
+			w.differences(w.block, t)
 		}
 		w.block(all.block, all.records)
 		w.inputs = all.inputs
@@ -435,6 +430,18 @@ func (w *writer) block(block []byte, records int) {
 		return
 	}
 	w.note(records, w.ring.write(w.dated(block), time.Now()))
+}
+
+// differences has written what Datastore or Plan was told. A segment that begins in the middle has
+// all of it.
+func (w *writer) differences(write func(block []byte, records int), t taken) {
+	if t.plan != nil {
+		w.recordPlan(write, t.at, *t.plan)
+		return
+	}
+	before := w.snapshot
+	w.snapshot = t.snapshot
+	w.datastore(write, t.at, before, t.snapshot)
 }
 
 // datastore has written what after has otherwise than before.
