@@ -60,7 +60,7 @@ func written(name, text string) bool {
 	switch filepath.Ext(name) {
 	case ".go":
 		return !generated.MatchString(text)
-	case ".md", ".sh", ".yaml", ".yml":
+	case ".md", ".sh", ".yaml", ".yml", ".js", ".mjs", ".css":
 		return true
 	}
 	return filepath.Base(name) == "Makefile" || strings.HasPrefix(text, "#!")

@@ -118,10 +118,16 @@ function summarize() {
       h("div", { class: "tiles" }, ...Object.values(tiles).map((t) => t.element)));
   }
   setText(at("node"), s.node);
-  setText(at("about"), `vpp-route-agent ${s.version}, AS ${s.bgp.as}, ` +
-    `up ${age(s.started, app.now())}`);
+  about();
   document.title = `${s.node}: ${s.health}`;
   announce(`${s.node} is ${s.health}` + (down ? `, ${plural(down, "session")} down` : ""));
+}
+
+function about() {
+  const s = app.state.summary;
+  if (!s) return;
+  setText(at("about"), `vpp-route-agent ${s.version}, AS ${s.bgp.as}, ` +
+    `up ${age(s.started, app.now())}`);
 }
 
 function title(text) {
@@ -169,4 +175,7 @@ follow((event) => {
   if (is.up === false) announce(at("link-text").textContent);
   if (is.up === null && app.state.summary) document.title = app.state.summary.node;
 });
-setInterval(() => current.tick?.(), 10000);
+setInterval(() => {
+  about();
+  current.tick?.();
+}, 10000);

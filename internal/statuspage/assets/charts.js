@@ -9,13 +9,14 @@ const head = 16; // for the name of the highest value
 const foot = 18; // for names below
 const room = height - head - foot;
 
-// quantile is an upper bound of the time that a share of all stayed within.
+// quantile is an upper bound of the time that a share of all stayed within; Infinity: it was longer
+// than what is measured.
 export function quantile(d, share) {
   const all = d.counts.reduce((sum, n) => sum + n, 0);
   let sum = 0;
   for (let i = 0; i < d.counts.length; i++) {
     sum += d.counts[i];
-    if (sum >= all * share) return d.bounds[Math.min(i, d.bounds.length - 1)];
+    if (sum >= all * share) return d.bounds[i] ?? Infinity;
   }
   return 0;
 }

@@ -32,6 +32,7 @@ export function explainView(app) {
     const mine = ++asked;
     problem.hidden = true;
     if (!prefix) {
+      answer.classList.remove("waiting");
       replace(answer, [h("p", { class: "empty" }, "How are packets to an address forwarded, or ",
         "why not? The agent answers with what it, GoBGP and the data plane say now. Prefixes of ",
         h("a", { href: "#routes" }, "routes"), " lead here, too.")]);
@@ -118,7 +119,7 @@ function dataplane(d) {
 }
 
 function routes(e, now) {
-  if (e.routes.length === 0) return null;
+  if (e.routes.length + e.inside.length === 0) return null;
   return h("div", {}, ...e.routes.map((r) => h("div", { class: "claim" },
     h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix),
       ` from ${r.origin}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),

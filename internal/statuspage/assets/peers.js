@@ -128,6 +128,8 @@ export function peersView(app) {
   // draw makes the map anew: when other peers are there.
   function draw() {
     const plan = layout(app.state.peers);
+    const focused = map.contains(document.activeElement) ?
+      drawn[Number(document.activeElement.dataset.i)]?.peer.peer : null;
     drawn = plan.places;
     const lines = s("g", { class: "lines" });
     const shapesOf = s("g", { role: "group", "aria-label": "Peers; arrow keys lead from one to " +
@@ -166,6 +168,14 @@ export function peersView(app) {
     }, lines, s("circle", { class: "self", cx: plan.centre.x, cy: plan.centre.y, r: 13 }),
     shapesOf, labels));
     app.state.peers.forEach(paint);
+    if (dots.has(focused)) move(dots.get(drawn[0].peer.peer).dot, dots.get(focused).dot);
+  }
+
+  // move leads the focus from one peer on the map to another.
+  function move(from, to) {
+    from.setAttribute("tabindex", "-1");
+    to.setAttribute("tabindex", "0");
+    to.focus();
   }
 
   // paint shows the state of a peer on the map.
@@ -198,10 +208,7 @@ export function peersView(app) {
     if (!by[event.key]) return;
     event.preventDefault();
     const to = neighbour(drawn, from, ...by[event.key]);
-    const next = dots.get(drawn[to].peer.peer).dot;
-    event.target.setAttribute("tabindex", "-1");
-    next.setAttribute("tabindex", "0");
-    next.focus();
+    move(event.target, dots.get(drawn[to].peer.peer).dot);
   }
 
   function show(id) {

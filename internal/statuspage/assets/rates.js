@@ -31,29 +31,40 @@ export function ratesView(app) {
     h("h2", { class: "above" }, "How long changes took"), since, steps,
     h("h2", { class: "above" }, "The last hour"), rates);
   let open = new Set(); // the charts whose tables are open
+  let asking = false;
 
   async function update() {
+    if (asking) return;
+    asking = true;
     const got = await ask("/page/rates");
+    asking = false;
     problem.hidden = !got.problem;
     setText(problem, got.problem ?? "");
-    if (got.problem || root.contains(document.activeElement) && steps.firstChild &&
-      document.activeElement.tagName !== "SUMMARY") return;
-    if (document.activeElement?.tagName === "SUMMARY" && root.contains(document.activeElement)) {
-      return; // whoever reads a table is not disturbed
-    }
+    if (got.problem || steps.firstChild && !root.isConnected) return;
+    const focused = root.contains(document.activeElement) ?
+      document.activeElement.closest("details")?.dataset.name : null;
     open = new Set([...root.querySelectorAll("details[open]")].map((d) => d.dataset.name));
     setText(since, `Changes since ${clock(got.since, app.now())}.`);
-    replace(steps, histograms.map(([name, title, what]) => histogram(name, title, what, got[name])));
+    replace(steps, histograms.map(([name, title, what]) =>
+      histogram(name, title, what, got[name])));
     replace(rates, charts.map(([title, unit, lines]) => chart(title, unit, lines, got)));
+    if (focused) {
+      [...root.querySelectorAll("details")].find((d) => d.dataset.name === focused)
+        ?.firstChild.focus();
+    }
     app.painted("rates");
   }
 
   function histogram(name, title, what, d) {
     const all = d.counts.reduce((sum, n) => sum + n, 0);
-    const says = all === 0 ? "nothing was measured" : `${count(all)} measured, ` +
-      `half within ${seconds(quantile(d, 0.5))}, 99% within ${seconds(quantile(d, 0.99))}`;
-    const label = (i) => i < d.bounds.length ? `≤ ${seconds(d.bounds[i])}` :
-      `> ${seconds(d.bounds[d.bounds.length - 1])}`;
+    const longest = seconds(d.bounds[d.bounds.length - 1]);
+    const label = (i) => i < d.bounds.length ? `≤ ${seconds(d.bounds[i])}` : `> ${longest}`;
+    const within = (share) => {
+      const q = quantile(d, share);
+      return q === Infinity ? `longer than ${longest}` : `within ${seconds(q)}`;
+    };
+    const says = all === 0 ? "nothing was measured" :
+      `${count(all)} measured, half ${within(0.5)}, 99% ${within(0.99)}`;
     return figure(name, title, says, what, all === 0 ? null : bars(d, label(0),
       label(d.counts.length - 1), `${title}: ${says}`), ["Took", "Changes"],
     () => d.counts.map((n, i) => [label(i), count(n)]));
@@ -67,10 +78,11 @@ export function ratesView(app) {
       (unit ? ` (most ${shown(most(key))})` : ""));
     const says = each.join(", ") + (unit ? ` ${unit}` : "");
     const keys = each.map((text, i) => h("span", { class: "key" }, lineKey(i), text));
-    return figure(title, unit ? `${title}, ${unit}` : title, keys, "", line(got.at, lines.map(([key]) => got[key] ?? []),
-      `${title}: ${says}`), ["At", ...lines.map(([, name]) => name)],
-    () => got.at.map((at, i) => [clock(at, app.now()),
-      ...lines.map(([key]) => shown(got[key][i]))]).reverse().filter((_, i) => i % 6 === 0));
+    const drawing = line(got.at, lines.map(([key]) => got[key] ?? []), `${title}: ${says}`);
+    const head = ["At", ...lines.map(([, name]) => name)];
+    return figure(title, unit ? `${title}, ${unit}` : title, keys, "", drawing, head, () =>
+      got.at.map((at, i) => [clock(at, app.now()),
+        ...lines.map(([key]) => shown(got[key][i]))]).reverse().filter((_, i) => i % 6 === 0));
   }
 
   // figure has a drawing and, for who asks, the numbers in a table, which is made only then.
@@ -92,5 +104,11 @@ export function ratesView(app) {
   }
 
   update();
-  return { root, waits: true, tick: update };
+  return {
+    root,
+    waits: true,
+    tick() {
+      if (!document.hidden) update();
+    },
+  };
 }

@@ -38,7 +38,7 @@ export function routesView(app) {
   const total = h("p", { class: "total", role: "status" });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const body = h("tbody");
-  // turner turns pages. It keeps the focus where it cannot turn, which a disabled button would lose.
+  // turner turns pages. It keeps the focus where it cannot turn; a disabled button would lose it.
   const turner = (name, turn) => {
     const button = h("button", {
       type: "button", click: () => {
