@@ -73,7 +73,9 @@ func (t *tracer) forget() {
 func (t *tracer) record(r Record) error {
 	switch w := r.What.(type) {
 	case Dropped:
-		t.forget()
+		if !r.State { // else of a checkpoint, and not of what happened
+			t.forget()
+		}
 	case *Decision:
 		t.decision(r, w)
 	case *Batch:

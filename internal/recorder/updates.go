@@ -79,14 +79,15 @@ func (s *session) change(at time.Time, up bool) {
 	if !up {
 		from, to = mrt.Established, mrt.Idle
 	}
-	s.to.note(s, up)
-	s.to.add(func(b []byte) []byte { return s.mrt.StateChange(b, at, from, to) })
+	u := s.to
+	u.mu.Lock() // the change is taken with its record
+	defer u.mu.Unlock()
+	u.note(s, up)
+	u.queueUp(func(b []byte) []byte { return s.mrt.StateChange(b, at, from, to) })
 }
 
-// note notes a change, also one for whose record there is no room.
+// note notes a change, also one for whose record there is no room. The caller holds mu.
 func (u *updates) note(s *session, up bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.changes[s] && !up {
 		delete(u.changes, s) // nobody has heard of it
 	} else {
@@ -94,10 +95,15 @@ func (u *updates) note(s *session, up bool) {
 	}
 }
 
-// add queues a record, or counts it if too many wait.
+// add queues a record.
 func (u *updates) add(write func(b []byte) []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.queueUp(write)
+}
+
+// queueUp queues a record, or counts it if too many wait. The caller holds mu.
+func (u *updates) queueUp(write func(b []byte) []byte) {
 	if len(u.queue) >= updatesMost {
 		u.stats.Dropped++
 		return

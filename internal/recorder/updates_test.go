@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -205,4 +206,30 @@ func BenchmarkUpdate(b *testing.B) {
 			u.queue = u.queue[:0]
 		}
 	}
+}
+
+// The writer never takes a change without its record: a segment that begins then would say so
+// before what led there.
+func TestChangeAndItsRecordAreTakenTogether(t *testing.T) {
+	u := newUpdates(newRecorder(t, t.TempDir(), 1<<20), 1<<20)
+	s := &session{to: u, mrt: mrt.NewWriter(bgp.Session{})}
+	var both sync.WaitGroup
+	both.Go(func() {
+		for range 20_000 {
+			s.change(time.Now(), true)
+		}
+	})
+	for range 20_000 {
+		u.mu.Lock()
+		if (len(u.changes) > 0) != (u.records > 0) {
+			t.Errorf("%d changes, %d records", len(u.changes), u.records)
+		}
+		clear(u.changes)
+		u.queue, u.records = nil, 0
+		u.mu.Unlock()
+		if t.Failed() {
+			break
+		}
+	}
+	both.Wait()
 }
