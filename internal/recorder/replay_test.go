@@ -282,3 +282,27 @@ func TestCheckpointTooLarge(t *testing.T) {
 		t.Errorf("%+v, %v, %v", got, problems, err)
 	}
 }
+
+// What a checkpoint leaves out for lack of room happened before, and is lost to nobody.
+func TestCheckpointWithoutRoomIsNoGap(t *testing.T) {
+	for _, isState := range []bool{true, false} {
+		x := Record{What: Dropped(3), State: isState}
+		replay := replayer{runs: []Run{{}}, isWhole: true}
+		lost := 0
+		about := history{each: func(Step) error { lost++; return nil }}
+		slow := tracer{open: map[route.Key]*open{host(1): {}}}
+		for _, err := range []error{replay.record(x), about.record(x), slow.record(x)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := 1
+		if isState {
+			want = 0
+		}
+		if replay.runs[0].Gaps != want || lost != want || len(slow.open) != 1-want {
+			t.Errorf("of a checkpoint: %t: %d gaps, %d lost, %d under way", isState,
+				replay.runs[0].Gaps, lost, len(slow.open))
+		}
+	}
+}
