@@ -19,7 +19,7 @@ func BenchmarkCluster(b *testing.B) {
 		for name, f := range map[string]func(){
 			"routes":        func() { Remotes("node", []AddressSource{NodeObject}, s) },
 			"encapsulation": func() { Encapsulation("node", []route.Encap{route.IPIP}, false, s) },
-			"tunnels":       func() { Tunnels("node", e, s, MTUs{IPv4: 1500}, false) },
+			"tunnels":       func() { Tunnels("node", e, s, MTUs{IPv4: 1500}, false, nil) },
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()

@@ -34,23 +34,27 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
 	later := map[netip.Addr][]string{} // those that do not have it
+	add := func(name string, its, mine netip.Prefix) {
+		a := its.Addr()
+		if !its.IsValid() {
+			return
+		}
+		if mine.IsValid() && a == mine.Addr() {
+			problem(name, fmt.Sprintf("%s is the address of this node, too", a))
+			return
+		}
+		other, taken := e.Nodes[a]
+		if taken {
+			later[a] = append(later[a], max(name, other.Name))
+		}
+		if !taken || name < other.Name {
+			e.Nodes[a] = route.Node{Name: name}
+		}
+	}
 	for name, n := range s.Nodes {
-		for _, own := range []struct{ its, mine netip.Prefix }{{n.IPv4, e.Own4}, {n.IPv6, e.Own6}} {
-			a := own.its.Addr()
-			if name == self || !own.its.IsValid() {
-				continue
-			}
-			if own.mine.IsValid() && a == own.mine.Addr() {
-				problem(name, fmt.Sprintf("%s is the address of this node, too", a))
-				continue
-			}
-			other, taken := e.Nodes[a]
-			if taken {
-				later[a] = append(later[a], max(name, other.Name))
-			}
-			if !taken || name < other.Name {
-				e.Nodes[a] = route.Node{Name: name}
-			}
+		if name != self {
+			add(name, n.IPv4, e.Own4)
+			add(name, n.IPv6, e.Own6)
 		}
 	}
 	for a, names := range later {

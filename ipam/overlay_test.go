@@ -102,7 +102,7 @@ func TestVTEPs(t *testing.T) {
 			t.Errorf("%s: problems %v", name, problems)
 		}
 		var ends []string
-		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false) {
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false, nil) {
 			if end, ok := o.(route.Endpoint); ok && end.VXLAN != (route.VXLANSettings{}) {
 				ends = append(ends, end.Outer.String())
 			}
@@ -123,7 +123,7 @@ func TestVXLANTunnels(t *testing.T) {
 		"node.a": {VXLANVNI: 7}}
 	e, _ := Encapsulation("a", allTunnels, false, s)
 	links := map[string]route.Link{}
-	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false) {
+	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 9000}, false, nil) {
 		switch o := o.(type) {
 		case route.Link:
 			links[o.Name] = o

@@ -174,21 +174,38 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
-	first, all := make(map[netip.Addr]string, len(r.snapshot.Nodes)), map[netip.Addr][]string{}
+	all := make([]netip.Addr, 0, len(r.snapshot.Nodes))
+	r.eachAddress(func(a netip.Addr, _ string) { all = append(all, a) })
+	route.SortAddrs(all)
+	shared := map[netip.Addr][]string{}
+	for i, a := range all[min(1, len(all)):] {
+		if a == all[i] {
+			shared[a] = nil
+		}
+	}
+	if len(shared) == 0 { // mostly
+		return nil
+	}
+	r.eachAddress(func(a netip.Addr, host string) {
+		if hosts, is := shared[a]; is {
+			shared[a] = append(hosts, host)
+		}
+	})
+	for a, hosts := range shared {
+		problems = append(problems, r.shared(a, hosts)...)
+	}
+	slices.SortFunc(problems, func(a, b calico.Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
+	})
+	return problems
+}
+
+// eachAddress yields the next hops towards all hosts.
+func (r *remotes) eachAddress(yield func(a netip.Addr, host string)) {
 	add := func(host string, n *calico.Node, v6 bool) {
-		a := r.address(host, n, v6)
-		if !a.IsValid() {
-			return
+		if a := r.address(host, n, v6); a.IsValid() {
+			yield(a, host)
 		}
-		other, taken := first[a]
-		if !taken {
-			first[a] = host
-			return
-		}
-		if all[a] == nil {
-			all[a] = []string{other}
-		}
-		all[a] = append(all[a], host)
 	}
 	for host, n := range r.snapshot.Nodes {
 		add(host, &n, false)
@@ -199,13 +216,6 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 			add(p.Host, &calico.Node{}, p.IPv6)
 		}
 	}
-	for a, hosts := range all {
-		problems = append(problems, r.shared(a, hosts)...)
-	}
-	slices.SortFunc(problems, func(a, b calico.Problem) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
-	})
-	return problems
 }
 
 // shared are the problems of hosts with one address.

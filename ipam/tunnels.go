@@ -29,9 +29,10 @@ type MTUs struct{ IPv4, IPv6 uint16 }
 
 // Tunnels are what e needs in the data plane: of each kind the tunnel interface with its address,
 // and an endpoint for each other node, also for those to which packets leave plain, since their
-// packets may come tunnelled. They are sorted. An IPIP device of Linux needs no endpoints.
+// packets may come tunnelled. They are sorted. An IPIP device of Linux needs no endpoints. What is
+// as in last, those before, is taken from there: a node that joins costs one new object.
 func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTUs,
-	linux bool) (all []route.Object) {
+	linux bool, last []route.Object) (all []route.Object) {
 	felix, me := s.FelixOn(self), s.Nodes[self]
 	if encapsulatesIn(e, route.IPIP, false) {
 		link := route.Link{Name: route.IPIP.Interface(e.Own4.Addr()), Kind: route.IPIPTunnel,
@@ -44,16 +45,16 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTU
 		}
 		all = slices.Grow(all, len(nodes))
 		for _, a := range nodes {
-			all = append(all, route.Endpoint{Interface: link.Name, Outer: a})
+			all = append(all, endpoint(route.Endpoint{Interface: link.Name, Outer: a}, &last))
 		}
 	}
 	if encapsulatesIn(e, route.VXLAN, false) {
 		all = append(all, vxlanTunnels(e, e.Own4.Addr(), me, felix,
-			tunnelMTU(felix.VXLANMTU, uplink.IPv4, vxlanHeader), linux)...)
+			tunnelMTU(felix.VXLANMTU, uplink.IPv4, vxlanHeader), linux, &last)...)
 	}
 	if encapsulatesIn(e, route.VXLAN, true) {
 		all = append(all, vxlanTunnels(e, e.Own6.Addr(), me, felix,
-			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header), linux)...)
+			tunnelMTU(felix.VXLANMTUV6, uplink.IPv6, vxlan6Header), linux, &last)...)
 	}
 	return all
 }
@@ -98,7 +99,8 @@ func encapsulatesIn(e *route.Encapsulation, kind route.Encap, v6 bool) bool {
 
 // vxlanTunnels are those of the family of own, this node's address.
 func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
-	felix calico.FelixConfiguration, mtu uint16, linux bool) []route.Object {
+	felix calico.FelixConfiguration, mtu uint16, linux bool,
+	last *[]route.Object) []route.Object {
 	port, vni := vxlanPort, vxlanVNI
 	if p := felix.VXLANPort; p > 0 && p < 1<<16 {
 		port = p
@@ -121,10 +123,31 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 			if linux {
 				x.Tunnel = e.Nodes[a].Tunnel
 			}
-			all = append(all, route.Endpoint{Interface: link.Name, Outer: a, VXLAN: x})
+			all = append(all,
+				endpoint(route.Endpoint{Interface: link.Name, Outer: a, VXLAN: x}, last))
 		}
 	}
 	return all
+}
+
+// endpoint returns e as it is in last, if it is there, and takes all before it from there: what is
+// asked for comes in their order.
+func endpoint(e route.Endpoint, last *[]route.Object) route.Object {
+	for i, o := range *last {
+		was, is := o.(route.Endpoint)
+		switch {
+		case !is, was.Interface < e.Interface,
+			was.Interface == e.Interface && was.Outer.Less(e.Outer):
+			continue
+		case was == e:
+			*last = (*last)[i+1:]
+			return o
+		}
+		*last = (*last)[i:]
+		return e
+	}
+	*last = nil
+	return e
 }
 
 // nodesOf are the other nodes' addresses of a family.

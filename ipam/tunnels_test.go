@@ -53,7 +53,7 @@ func TestTunnels(t *testing.T) {
 		}
 		e, _ := Encapsulation("a", []route.Encap{route.IPIP}, false, s)
 		var got []string
-		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}, false) {
+		for _, o := range Tunnels("a", e, s, MTUs{IPv4: tc.uplink}, false, nil) {
 			got = append(got, o.Key().String())
 			if l, ok := o.(route.Link); ok && (l.MTU != tc.mtu || l.Source != ip("192.0.2.5")) {
 				t.Errorf("%s: %+v", tc.name, l)
@@ -76,7 +76,7 @@ func TestTunnelsOfLinux(t *testing.T) {
 	}
 	e, _ := Encapsulation("a", []route.Encap{route.IPIP, route.VXLAN}, false, s)
 	var got []route.Endpoint
-	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500}, true) {
+	for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500}, true, nil) {
 		if end, ok := o.(route.Endpoint); ok {
 			got = append(got, end)
 		}

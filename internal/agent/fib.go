@@ -45,8 +45,8 @@ func (a *Agent) setOwnRoutes() {
 		}
 		setSource(w, route.Own, own)
 		// With the pools, as what BGP has for them goes at the same moment.
-		setSource(w, route.Overlay, fib.Source{Routes: remoteRoutes(route.Overlay, p.Overlay),
-			List: a.snapshot.Lists})
+		setSource(w, route.Overlay, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
+			route.Overlay, p.Overlay, w.Sources[route.Overlay].Routes)})
 		// With a new snapshot, so that the engine works through all of it once; and with the pools,
 		// as what one loses the other has.
 		if a.remotesPlanned != a.snapshot ||
@@ -82,8 +82,8 @@ func (a *Agent) applyRemotes() {
 func (a *Agent) setRemotes(w *fib.Wanted) {
 	a.planRemotes()
 	if a.cfg.EtcdRoutes != nil {
-		setSource(w, route.Etcd, fib.Source{Routes: remoteRoutes(route.Etcd, a.remotes),
-			List: a.snapshot.Lists})
+		setSource(w, route.Etcd, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
+			route.Etcd, a.remotes, w.Sources[route.Etcd].Routes)})
 	}
 }
 
@@ -91,7 +91,7 @@ func (a *Agent) setRemotes(w *fib.Wanted) {
 func (a *Agent) planRemotes() {
 	old := a.remotes
 	a.remotesPlanned, a.remotesPools = a.snapshot, poolsOf(a.plan.Encapsulation)
-	a.remotes = remotesFor(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot, a.plan.Encapsulation)
+	a.remotes = a.fromEtcd().Underlay(a.plan.Encapsulation)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
 		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))
 	if len(old.Routes) != len(a.remotes.Routes) {
@@ -100,16 +100,24 @@ func (a *Agent) planRemotes() {
 	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
 }
 
-// remoteRoutes are the routes of a plan as the FIB engine takes them.
-func remoteRoutes(origin route.Origin, p ipam.RemotePlan) []route.Route {
+// remoteRoutes are the routes of a plan as the FIB engine takes them. Paths that are as in last,
+// those before, are taken from there.
+func remoteRoutes(origin route.Origin, p ipam.RemotePlan, last []route.Route) []route.Route {
 	if len(p.Routes) == 0 {
 		return nil
 	}
-	out, paths := make([]route.Route, len(p.Routes)), make([]route.Path, len(p.Routes))
+	out := make([]route.Route, len(p.Routes))
 	for i, r := range p.Routes {
-		paths[i] = route.PathTo(r.NextHop)
-		out[i] = route.Route{Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin,
-			Paths: paths[i : i+1 : i+1]}
+		out[i] = route.Route{Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin}
+		for len(last) > 0 && route.CompareKeys(last[0].Key, out[i].Key) < 0 {
+			last = last[1:]
+		}
+		to := route.PathTo(r.NextHop)
+		if len(last) > 0 && last[0].Key == out[i].Key && last[0].Paths[0] == to {
+			out[i].Paths = last[0].Paths
+		} else {
+			out[i].Paths = []route.Path{to}
+		}
 	}
 	return out
 }

@@ -70,6 +70,9 @@ type Facts struct {
 	InterfacesRead bool
 	// NodeMTUs are those of the interfaces with this node's addresses; 0: there was none.
 	NodeMTUs ipam.MTUs
+	// Tunnels are those of the plan before: equal ones are taken from there, and cost nothing.
+	// Nothing else depends on them.
+	Tunnels []route.Object
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes map[netip.Addr]route.Node
 	// Former is what stays for a while where the modes of pools have changed.
@@ -148,7 +151,7 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 		}
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
 		if f.InterfacesRead && !o.FelixTunnels {
-			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs, o.LinuxTunnels)
+			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs, o.LinuxTunnels, f.Tunnels)
 			p.BGP.Problems = append(p.BGP.Problems, ipam.TooLarge(self, e, c, f.NodeMTUs)...)
 		}
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,11 +50,33 @@ func TestWithoutBGPABlockIsOwnByItsKey(t *testing.T) {
 }
 
 func TestEtcdRoutesAreRoutes(t *testing.T) {
-	got := remoteRoutes(route.Etcd, ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject},
-		withRemote()))
-	if len(got) != 1 || got[0].String() != "10.1.0.64/26 via 192.168.4.3" ||
-		got[0].Origin != route.Etcd {
-		t.Errorf("got %v", got)
+	var last []route.Route
+	for _, step := range []struct{ block, via string }{
+		{"", "10.1.0.64/26 via 192.168.4.3"},
+		{"10.1.0.0/27", "10.1.0.0/27 via 192.168.4.3,10.1.0.64/26 via 192.168.4.3"},
+		{"10.1.9.0/26", "10.1.0.64/26 via 192.168.4.3,10.1.9.0/26 via 192.168.4.3"},
+		{"10.1.0.0/27", "10.1.0.0/27 via 192.168.4.9,10.1.0.64/26 via 192.168.4.9"},
+	} {
+		c := withRemote()
+		if step.block != "" {
+			c.Blocks[pfx(step.block)] = calico.Block{CIDR: pfx(step.block),
+				Owner: calico.Owner{Host: "b"}}
+		}
+		if strings.Contains(step.via, ".4.9") {
+			c.Nodes["b"] = calico.Node{Name: "b", IPv4: pfx("192.168.4.9/24")}
+		}
+		all := remoteRoutes(route.Etcd,
+			ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, c), last)
+		var got []string
+		for _, r := range all {
+			if got = append(got, r.String()); r.Origin != route.Etcd {
+				t.Errorf("%s is of %v", r, r.Origin)
+			}
+		}
+		if strings.Join(got, ",") != step.via {
+			t.Errorf("got %v, want %s", got, step.via)
+		}
+		last = all
 	}
 }
 

@@ -207,14 +207,13 @@ func (r *Replanner) Plan() []recorder.PlanPart {
 	} else {
 		p = PlanFor(r.node, s, in.Options, in.facts())
 	}
-	return planParts(p, remotesFor(r.node, in.Sources, r.snapshot, p.Encapsulation))
+	return planParts(p, remotesOf(r.node, in.Sources, r.snapshot).Underlay(p.Encapsulation))
 }
 
-// remotesFor are the routes from etcd.
-func remotesFor(self string, sources []ipam.AddressSource, s *calico.Snapshot,
-	e *route.Encapsulation) (p ipam.RemotePlan) {
+// remotesOf are the routes from etcd, also of pools whose routes are Overlay's.
+func remotesOf(self string, sources []ipam.AddressSource, s *calico.Snapshot) ipam.RemotePlan {
 	if sources == nil {
-		return p
+		return ipam.RemotePlan{}
 	}
-	return ipam.Remotes(self, sources, s).Underlay(e)
+	return ipam.Remotes(self, sources, s)
 }

@@ -209,7 +209,7 @@ func (s *sources) setCoverable(origin route.Origin) {
 	if !mayYield(origin) {
 		return
 	}
-	keys := make([]route.Key, 0, len(s.routes[origin]))
+	keys := slices.Grow(s.selection.coverable[origin][:0], len(s.routes[origin]))
 	for _, r := range s.routes[origin] {
 		keys = append(keys, r.Key)
 	}
