@@ -17,7 +17,7 @@ import (
 func (a *Agent) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", a.HealthHandler())
-	listing := make(chan struct{}, 1) // full while all routes are listed for a client
+	listing := make(chan struct{}, listings) // those whose routes are being listed
 	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
 		a.serveRoutes(w, r, listing)
 	})

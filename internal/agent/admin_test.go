@@ -94,42 +94,78 @@ func ask(ctx context.Context, h http.Handler, query string) *client {
 	return c
 }
 
-// A listing of a million routes takes hundreds of megabytes: two at a time would be more than a
-// container has.
-func TestOneListingOfRoutesAtATime(t *testing.T) {
+// A listing of a million routes takes many megabytes: more than a few of them at a time would be
+// more than a container has.
+func TestListingsOfRoutesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		a := n.agent.AdminHandler()
 		n.want(t, 10)
-		first := ask(t.Context(), a, "")
+		var deaf []*client
+		for range listings {
+			deaf = append(deaf, ask(t.Context(), a, ""))
+		}
 		synctest.Wait()
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		second, third := ask(brief, a, ""), ask(t.Context(), a, "?prefix=10.0.0.0/8")
+		gone, waits := ask(brief, a, ""), ask(t.Context(), a, "?prefix=10.0.0.0/8")
 		address := ask(t.Context(), a, "?prefix=10.1.0.1")
 		close(address.take)
 		<-address.done
-		close(second.take)
-		close(third.take)
+		close(gone.take)
+		close(waits.take)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		select {
-		case <-second.done:
+		case <-gone.done:
 		default:
 			t.Error("a client that has gone still waits")
 		}
-		if second.Body.Len() > 0 || third.Body.Len() > 0 {
-			t.Error("another listing was made while the first was not taken")
+		if gone.Body.Len() > 0 || waits.Body.Len() > 0 {
+			t.Errorf("another listing was made while %d were not taken", listings)
 		}
-		close(first.take)
-		<-first.done
-		<-third.done
-		if third.Body.Len() == 0 || third.Body.String() != first.Body.String() {
-			t.Errorf("after its wait: %s", third.Body)
+		close(deaf[0].take)
+		<-deaf[0].done
+		<-waits.done
+		if waits.Body.Len() == 0 || waits.Body.String() != deaf[0].Body.String() {
+			t.Errorf("after its wait: %s", waits.Body)
 		}
-		if left := time.Until(third.deadline); left != writeTimeout {
+		if left := time.Until(waits.deadline); left != writeTimeout {
 			t.Errorf("a client that waited for its turn has %s for its answer, want %s", left,
 				writeTimeout)
 		}
+		for _, c := range deaf[1:] {
+			close(c.take)
+			<-c.done
+		}
+	})
+}
+
+// A client that asks for all routes and reads none of them holds up nobody.
+func TestReaderThatTakesNothingHoldsUpNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.want(t, 10)
+		a := n.agent.AdminHandler()
+		deaf := ask(t.Context(), a, "")
+		synctest.Wait()
+		for _, query := range []string{"", "?prefix=10.0.0.0/8", "?prefix=10.0.0.1"} {
+			began := time.Now()
+			other := ask(t.Context(), a, query)
+			close(other.take)
+			select {
+			case <-other.done:
+			case <-time.After(time.Second):
+			}
+			if waited := time.Since(began); waited > 0 || other.Body.Len() == 0 {
+				t.Errorf("%q: %d bytes after %s", query, other.Body.Len(), waited)
+			}
+		}
+		select {
+		case <-deaf.done:
+			t.Error("it has read")
+		default:
+		}
+		close(deaf.take)
+		<-deaf.done
 	})
 }
 

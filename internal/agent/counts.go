@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -99,12 +100,12 @@ func (c counted) addTo(r *RouteStatus, e fib.Entry) {
 }
 
 // counted returns the counts of entries. Those of next hops may be missing: /v1/next-hops says why.
-func (a *Agent) counted(ctx context.Context, entries []fib.Entry) (c counted, err error) {
+func (a *Agent) counted(ctx context.Context, entries iter.Seq[fib.Entry]) (c counted, err error) {
 	if a.cfg.Counter == nil {
 		return counted{}, fmt.Errorf("packets are not counted: %s", a.uncounted())
 	}
-	keys := make([]route.Key, 0, len(entries))
-	for _, e := range entries {
+	var keys []route.Key
+	for e := range entries {
 		if e.State.IsAcknowledged() || e.State == fib.Held {
 			keys = append(keys, e.Key)
 		}

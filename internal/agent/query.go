@@ -7,9 +7,8 @@ import "net/http"
 const queries = 4
 
 // QueryHandler serves the part of the admin API that changes nothing, for other hosts: GET
-// /v1/status, /v1/plan, /v1/tunnels, /v1/routes and /v1/explain?prefix=P. Routes of more than one
-// address are listings, of which one is made at a time. A listing for a local client does not wait
-// for it: another host may be slow to read. Who may ask is decided by the listener.
+// /v1/status, /v1/plan, /v1/tunnels, /v1/routes and /v1/explain?prefix=P. Local clients have turns
+// of their own: another host may be slow to read. Who may ask is decided by the listener.
 func (a *Agent) QueryHandler() http.Handler {
 	admin, mux, turn := a.AdminHandler(), http.NewServeMux(), make(chan struct{}, queries)
 	for _, path := range []string{"/v1/status", "/v1/plan", "/v1/tunnels", "/v1/routes",

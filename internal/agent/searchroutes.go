@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,7 +27,6 @@ type RouteQuery struct {
 type RouteList struct {
 	Count  int
 	Routes []RouteStatus
-	Last   route.Key             // of the routes
 	Nodes  map[netip.Addr]string // the nodes that are next hops of the routes
 }
 
@@ -45,7 +45,7 @@ func (a *Agent) SearchRoutes(q RouteQuery) RouteList {
 	for _, e := range found {
 		status := routeStatus(e)
 		status.Source = a.externalOwner(e.Key, e.Origin)
-		out.Routes, out.Last = append(out.Routes, status), e.Key
+		out.Routes = append(out.Routes, status)
 		for _, p := range e.Paths {
 			if name := names[hopOf(p)]; name != "" {
 				out.Nodes[hopOf(p)] = name
@@ -55,16 +55,17 @@ func (a *Agent) SearchRoutes(q RouteQuery) RouteList {
 	return out
 }
 
-// nodeNames are the nodes by their addresses.
+// nodeNames are the nodes by their addresses. Of two with the same, the first name counts.
 func nodeNames(s *calico.Snapshot) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
 	if s == nil {
 		return names
 	}
-	for name, n := range s.Nodes {
+	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
+		n := s.Nodes[name]
 		for _, address := range []netip.Addr{n.IPv4.Addr(), n.IPv6.Addr(), n.HostIPv4,
 			n.HostIPv6} {
-			if address.IsValid() {
+			if address.IsValid() && names[address] == "" {
 				names[address] = name
 			}
 		}
@@ -102,7 +103,7 @@ func wordMatcher(word string, names map[netip.Addr]string) func(fib.Entry) bool 
 	}
 	named := map[netip.Addr]bool{}
 	for address, name := range names {
-		if strings.Contains(name, word) {
+		if strings.Contains(strings.ToLower(name), word) { // Calico's names may have upper case
 			named[address] = true
 		}
 	}

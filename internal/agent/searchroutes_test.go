@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/route"
 )
 
 func TestSearchRoutes(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		c := cluster()
-		c.Nodes["worker-3"] = calico.Node{Name: "worker-3", IPv4: pfx("192.168.4.3/24")}
+		for _, name := range []string{"Worker-3", "worker-4"} { // the same address twice: a mistake
+			c.Nodes[name] = calico.Node{Name: name, IPv4: pfx("192.168.4.3/24")}
+		}
 		n.snapshots <- c
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -29,7 +32,7 @@ func TestSearchRoutes(t *testing.T) {
 			{"10.0.1.7", "", "", 1, "10.0.1.7/32"},
 			{"192.168.4.3", "", "etcd", 500, "10.0.0.0/32"}, // the next hop
 			{"192.168.4.", "", "etcd", 500, "10.0.0.0/32"},
-			{"WORKER-3 10.0.1.", "", "", 128, "10.0.1.0/32"},
+			{"wORKER-3 10.0.1.", "", "", 128, "10.0.1.0/32"},
 			{"eth0", "", "etcd", 500, "10.0.0.0/32"},
 			{"10.0.", "unusable", "", 500, "10.0.0.1/32"},
 			{"", "programmed", "etcd", 500, "10.0.0.0/32"},
@@ -48,13 +51,13 @@ func TestSearchRoutes(t *testing.T) {
 			}
 		}
 		got := n.agent.SearchRoutes(RouteQuery{Words: []string{"10.0.0."}, Most: 10})
-		if got.Nodes[addr("192.168.4.3")] != "worker-3" || got.Routes[1].Reason == "" {
+		if got.Nodes[addr("192.168.4.3")] != "Worker-3" || got.Routes[1].Reason == "" {
 			t.Errorf("%v, %+v", got.Nodes, got.Routes[1])
 		}
 		next := n.agent.SearchRoutes(RouteQuery{Words: []string{"10.0.0."}, Most: 300,
-			After: got.Last})
+			After: route.Key{Prefix: got.Routes[9].Prefix}})
 		if len(next.Routes) != 246 || next.Routes[0].Prefix != pfx("10.0.0.10/32") {
-			t.Errorf("after %s: %d routes, %s first", got.Last, len(next.Routes),
+			t.Errorf("after 10.0.0.9: %d routes, %s first", len(next.Routes),
 				next.Routes[0].Prefix)
 		}
 	})

@@ -1181,6 +1181,9 @@ func TestStatsAndFilters(t *testing.T) {
 	})
 }
 
+// Entries is all of List.
+func (e *Engine) Entries(within netip.Prefix) []Entry { return slices.Collect(e.List(within)) }
+
 // inState are the entries in one state.
 func inState(e *Engine, s State) []Entry {
 	return slices.DeleteFunc(e.Entries(netip.Prefix{}), func(x Entry) bool { return x.State != s })

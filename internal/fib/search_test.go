@@ -91,3 +91,23 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 }
+
+// Who goes through a list slowly holds up nothing, and finds entries as they are then.
+func TestListIsReadAPieceAtATime(t *testing.T) {
+	e := filled(t, 3*chunk)
+	n := 0
+	for x := range e.List(netip.Prefix{}) {
+		if n++; n == 1 {
+			e.Learn(BestPaths{Prefix: x.Key.Prefix})
+			last := netip.AddrFrom4([4]byte{20, 0, byte((3*chunk - 1) >> 8), 255})
+			e.Learn(BestPaths{Prefix: netip.PrefixFrom(last, 32)})
+			for e.Stats().Deleted < 2 {
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	}
+	if n != 3*chunk-1 {
+		t.Errorf("%d entries: the first, which had been reached, and all but the last are %d", n,
+			3*chunk-1)
+	}
+}

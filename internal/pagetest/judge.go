@@ -111,6 +111,10 @@ func (h *harness) use(s *scene, origin string) error {
 		{"a hostile search is text", hostileSearch},
 		{"a dialog is for everybody", dialog},
 		{"a click explains as the command does", h.explains},
+		{"an address that names no view changes nothing", noView},
+		{"a question that failed is asked again", askedAgain},
+		{"a tab that was hidden is live again", hiddenTab},
+		{"a new peer leaves the focus on the map", h.newPeer},
 		{"a peer that is lost is shown", h.peerLost},
 		{"a drain is shown", h.drained},
 		{"an agent that is gone is shown, and is back", h.agentGone},
@@ -239,13 +243,107 @@ func (h *harness) explains(t *tab, s *scene) (string, []string, error) {
 	return verdict, nil, t.await("the page has the verdict "+verdict, says(verdict))
 }
 
+// noView: a fragment may have the name of what every object in JavaScript has.
+func noView(t *tab, _ *scene) (_ string, bad []string, err error) {
+	if err := t.show("#conditions"); err != nil {
+		return "", nil, err
+	}
+	var view string
+	err = t.eval(`new Promise(done => {
+		addEventListener("hashchange", () => done(document.documentElement.dataset.view),
+			{once: true});
+		location.hash = "#constructor";
+	})`, &view)
+	if view != "conditions" {
+		bad = append(bad, "it shows "+view)
+	}
+	return "", bad, err
+}
+
+// askedAgain loses the answer to a search.
+func askedAgain(t *tab, _ *scene) (string, []string, error) {
+	t.setFailing(true)
+	defer t.setFailing(false)
+	again := `[...document.querySelectorAll('main button')].find(b =>
+		b.innerText === 'Ask again' && b.checkVisibility())`
+	block := func(urls ...string) error {
+		return t.call("Network.setBlockedURLs", object{"urls": append([]string{}, urls...)}, nil)
+	}
+	err := t.show("#routes")
+	if err == nil {
+		err = block("*/page/routes*")
+	}
+	if err == nil {
+		err = t.eval(`void(location.hash = "#routes?q=`+url.QueryEscape(explained)+`")`, nil)
+	}
+	if err == nil {
+		err = t.await("the page says that there is no answer", again)
+	}
+	if err == nil {
+		err = block()
+	}
+	if err == nil {
+		err = t.click(again)
+	}
+	if err == nil {
+		err = t.await("the answer is there", "!"+again+` &&
+			document.activeElement.id === 'routes-title' &&
+			document.querySelectorAll('main tbody tr').length === 1`)
+	}
+	return "", nil, err
+}
+
+// hiddenTab: its link is let go, and comes back as soon as it is seen.
+func hiddenTab(t *tab, s *scene) (string, []string, error) {
+	turn := func(to string) error {
+		return t.eval(`Object.defineProperty(document, 'visibilityState',
+			{value: `+quote(to)+`, configurable: true}),
+			void(document.dispatchEvent(new Event('visibilitychange')))`, nil)
+	}
+	link := "document.getElementById('link-text').innerText === "
+	err := t.await("the agent answers", link+"'Live'")
+	if err == nil {
+		err = turn("hidden")
+	}
+	if err == nil {
+		err = t.await("the link is let go", link+"'Connecting'")
+	}
+	if err == nil {
+		err = turn("visible")
+	}
+	if err == nil {
+		err = t.await("the agent answers again", link+"'Live'")
+	}
+	return "", nil, err
+}
+
+// newPeer has the map drawn anew while one on it has the focus.
+func (h *harness) newPeer(t *tab, s *scene) (string, []string, error) {
+	if err := t.show("#peers"); err != nil {
+		return "", nil, err
+	}
+	focus := `document.activeElement.getAttribute('aria-label').startsWith('node-3,')`
+	err := t.eval(`document.querySelector('.map [aria-label^="node-3,"]').focus()`, nil)
+	if err == nil {
+		err = t.await("it has the focus", focus)
+	}
+	if err == nil {
+		err = s.Data.AddNode(h.ctx, "node-5", pfx("192.168.4.15/24"))
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return "", nil, t.await("the new peer is on the map, and the focus where it was",
+		`document.querySelector('.map [aria-label^="node-5,"]') && `+focus)
+}
+
 // sessionOf is the text of a peer's row.
 func sessionOf(address string) string {
 	return `[...document.querySelectorAll('main tbody tr')].find(r => r.innerText.split(/\s+/).
 		includes(` + quote(address) + `)).innerText`
 }
 
-// peerLost kills a BIRD, and starts it again.
+// peerLost kills a BIRD, and starts it again. The row that has the focus moves, and keeps it.
 func (h *harness) peerLost(t *tab, s *scene) (string, []string, error) {
 	const lost = "192.168.4.13"
 	if err := t.show("#peers"); err != nil {
@@ -256,6 +354,12 @@ func (h *harness) peerLost(t *tab, s *scene) (string, []string, error) {
 	if err := t.await("the session is up", up); err != nil {
 		return "", nil, err
 	}
+	const held = "192.168.4.12"
+	err := t.eval(`[...document.querySelectorAll('main tbody button')].find(b =>
+		b.innerText === '`+held+`').focus()`, nil)
+	if err != nil {
+		return "", nil, err
+	}
 	if err := s.birds["node-3"].Kill(); err != nil {
 		return "", nil, err
 	}
@@ -264,6 +368,15 @@ func (h *harness) peerLost(t *tab, s *scene) (string, []string, error) {
 		return "", nil, err
 	}
 	value := fmt.Sprintf("after %.1f s", time.Since(killed).Seconds())
+	rows := `[...document.querySelectorAll('main tbody tr')].map(r => r.innerText)`
+	err = t.await("the row that has the focus has moved with it", `(() => {
+		const rows = `+rows+`;
+		const at = (address) => rows.findIndex(r => r.split(/\s+/).includes(address));
+		return document.activeElement.innerText === '`+held+`' && at('`+lost+`') < at('`+held+`');
+	})()`)
+	if err != nil {
+		return value, nil, err
+	}
 	if err := s.birds["node-3"].Start(h.ctx); err != nil {
 		return value, nil, err
 	}

@@ -118,7 +118,7 @@ func (p *Page) watch(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(max(lookEvery, lookShare*time.Since(began))):
+			case <-time.After(min(max(lookEvery, lookShare*time.Since(began)), lookWait)):
 			}
 		}
 	}
@@ -127,6 +127,10 @@ func (p *Page) watch(ctx context.Context) {
 const (
 	// lookEvery is between two looks at the agent.
 	lookEvery = time.Second
-	// lookShare bounds the time spent on looks to this part of one core.
+	// lookShare bounds the time spent on looks to this part of one core, while a look takes no
+	// longer than a third of a second.
 	lookShare = 30
+	// lookWait is how long a page waits after a look at most: one that took longer has mostly
+	// waited for the agent.
+	lookWait = 10 * time.Second
 )

@@ -99,3 +99,25 @@ func TestSamplesDoNotWaitForALook(t *testing.T) {
 		}
 	})
 }
+
+// After a look that took long because the agent hung, the page is true again soon.
+func TestASlowLookDoesNotPutOffTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withPeers(3)
+		hangs := 28 * time.Second
+		f.wait = func() { time.Sleep(hangs) }
+		p := New(Config{Agent: f})
+		go p.Run(t.Context())
+		synctest.Wait()
+		if why := p.views.enter(); why != "" {
+			t.Fatal(why)
+		}
+		time.Sleep(hangs)
+		synctest.Wait()
+		hangs = time.Millisecond
+		time.Sleep(lookWait + time.Second)
+		if n := f.looked(); n < 2 {
+			t.Errorf("%d looks in %s after one of 28 s", n, lookWait+time.Second)
+		}
+	})
+}

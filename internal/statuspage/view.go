@@ -189,7 +189,9 @@ type counts struct {
 	UnusableHops  int `json:"unusableNextHops"`
 }
 
-// maxListed bounds each list of a summary.
+// maxListed bounds each list that grows with the cluster. The others are short as they are:
+// Unsettled has ten (agent.maxUnsettled), Conditions and Degraded what can be said at all, External
+// its sources, and the rest what is configured.
 const maxListed = 50
 
 // stuckAfter is how long a turn of the agent's loop takes at most without a remark. A turn may wait

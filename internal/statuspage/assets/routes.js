@@ -36,7 +36,9 @@ export function routesView(app) {
   const state = choose("route-state", "any state", states);
   const origin = choose("route-origin", "any origin", origins);
   const total = h("p", { class: "total", role: "status" });
+  const heading = h("h2", { id: "routes-title", tabindex: "-1" }, "Routes");
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const again = h("button", { type: "button", hidden: true, click: () => list() }, "Ask again");
   const body = h("tbody");
   // turner turns pages. It keeps the focus where it cannot turn; a disabled button would lose it.
   const turner = (name, turn) => {
@@ -54,12 +56,12 @@ export function routesView(app) {
   const enable = (button, can) => button.setAttribute("aria-disabled", String(!can));
 
   const root = h("section", { class: "card", "aria-labelledby": "routes-title" },
-    h("h2", { id: "routes-title" }, "Routes"),
+    heading,
     h("form", { class: "tools", role: "search", submit: (e) => { e.preventDefault(); later(); } },
       h("label", { for: "route-text" }, "Search"), text,
       h("label", { for: "route-state", class: "hidden" }, "State"), state,
       h("label", { for: "route-origin", class: "hidden" }, "Origin"), origin, total),
-    problem,
+    problem, h("p", {}, again),
     h("table", {},
       h("caption", { class: "hidden" }, "Routes; a prefix leads to its explanation"),
       h("thead", {}, h("tr", {}, ...[
@@ -93,8 +95,13 @@ export function routesView(app) {
     if (mine !== asked) return;
     problem.hidden = !answer.problem;
     setText(problem, answer.problem ?? "");
+    if (!answer.problem && document.activeElement === again) heading.focus();
+    again.hidden = !answer.problem;
     enable(newer, pages.length > 1);
-    if (answer.problem) return;
+    if (answer.problem) {
+      known = ""; // tick asks again
+      return;
+    }
     show(answer);
     app.painted("routes");
   }
@@ -137,7 +144,7 @@ export function routesView(app) {
       pages = [""];
       list();
     },
-    // tick asks again for what is shown if routes have changed meanwhile.
+    // tick asks again for what is shown if routes have changed meanwhile, or it is not known.
     tick() {
       if (document.visibilityState === "visible" && counts() !== known &&
         !body.contains(document.activeElement)) list();
