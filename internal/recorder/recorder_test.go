@@ -186,11 +186,10 @@ func TestEachKindOfRecord(t *testing.T) {
 			t.Errorf("record %d is\n%+v instead of\n%+v", i, what, want[i])
 		}
 	}
-	var s *calico.Snapshot
+	var s calico.Snapshot
 	for i, want := range snapshots {
-		var err error
-		s, err = all[13+i].What.(*calico.RecordedChanges).Apply(s)
-		if err != nil || !reflect.DeepEqual(s, want) {
+		err := all[13+i].What.(*calico.RecordedChanges).Apply(&s)
+		if err != nil || !reflect.DeepEqual(&s, want) {
 			t.Errorf("snapshot %d is\n%+v instead of\n%+v, %v", i, s, want, err)
 		}
 	}
