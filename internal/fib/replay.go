@@ -141,7 +141,8 @@ func (r *Replay) Surroundings(at Moment, to Surroundings) {
 	s.setNormal(to.Normal)
 	s.setConverging(to.Converging)
 	for _, k := range r.around.Left {
-		r.left(k, slices.Contains(to.Left, k))
+		_, still := slices.BinarySearchFunc(to.Left, k, route.CompareKeys)
+		r.left(k, still)
 	}
 	for _, k := range to.Left {
 		r.left(k, true)
