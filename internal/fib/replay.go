@@ -182,7 +182,7 @@ func (r *Replay) Settled(at Moment) (compared int, differ []Mismatch) {
 		}
 	}
 	compared = len(r.changed)
-	clear(r.changed)
+	r.changed = map[route.Key]struct{}{} // one that was large costs at each walk what it had
 	differ = append(differ, r.heldTooLong(at)...)
 	slices.SortFunc(differ, func(a, b Mismatch) int {
 		return route.CompareKeys(a.Was.Key, b.Was.Key)

@@ -53,7 +53,7 @@ type Config struct {
 	Log           *slog.Logger
 }
 
-// Recorder is a fib.Recorder. Run writes; before and after it records are dropped.
+// Recorder is a fib.Recorder. Run writes; what comes before waits as for a disk that stalls.
 type Recorder struct {
 	cfg   Config
 	began time.Time // what moments count from; it has a monotonic clock
@@ -118,7 +118,7 @@ type Stats struct {
 	Segments int
 }
 
-// New returns a recorder that drops everything until Run.
+// New returns a recorder that writes nothing until Run.
 func New(c Config) *Recorder {
 	r := &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1), begun: make(chan struct{}, 1), open: create, gather: gather,
