@@ -26,7 +26,7 @@ func blockOf(i int) fib.BestPaths {
 }
 
 // loaded is an engine with so many routes, and a recorder that does not run yet.
-func loaded(b *testing.B, dir string, routes int) (r *Recorder, e *fib.Engine, stop func()) {
+func loaded(b testing.TB, dir string, routes int) (r *Recorder, e *fib.Engine, stop func()) {
 	p := &plane{facts: make(chan route.Facts, 1)}
 	r = New(Config{Dir: dir, Size: 256 << 20, Log: slog.New(slog.DiscardHandler)})
 	e = fib.New(fib.Config{Dataplane: p, Recorder: r, Log: r.cfg.Log})

@@ -335,7 +335,7 @@ func TestReplayOfDamage(t *testing.T) {
 	}{
 		"damage":        {func() error { return os.WriteFile(second, bad, 0o600) }, 1},
 		"a bad header":  {func() error { return os.WriteFile(second, badHeader, 0o600) }, 1},
-		"a segment off": {func() error { return os.Remove(second) }, 0},
+		"a segment off": {func() error { return os.Remove(second) }, 1},
 	} {
 		if err := tc.change(); err != nil {
 			t.Fatal(err)
@@ -343,7 +343,7 @@ func TestReplayOfDamage(t *testing.T) {
 		got, problems, err := Replay(dir, noPlanner)
 		if err != nil || len(problems) != tc.problems || len(got.Runs) != 1 ||
 			got.Runs[0].Gaps != 1 || got.Runs[0].Problem != "" || got.Runs[0].Keys < 500 ||
-			len(got.Runs[0].Differences) > 0 {
+			len(got.Runs[0].Differences) > 0 || len(got.Runs[0].NotCompared) != 1 {
 			t.Errorf("%s: %+v, %v, %v", name, got, problems, err)
 		}
 	}
