@@ -275,6 +275,11 @@ func printReplayed(w io.Writer, r recorder.Replayed) error {
 			fmt.Fprintf(b, ", %s", count(run.Gaps, "gap", "gaps"))
 		}
 		fmt.Fprintln(b)
+		for _, n := range run.NotCompared {
+			fmt.Fprintf(b, "  not compared from %s to %s, %s and %s: %v\n",
+				n.From.Local().Format(time.DateTime), n.To.Local().Format(time.DateTime),
+				count(n.Moments, "moment", "moments"), count(n.Inputs, "input", "inputs"), n.Reason)
+		}
 		for _, d := range run.Differences {
 			fmt.Fprintf(b, "  %s: recorded %q, replayed %q\n", d.Key, d.Recorded, d.Replayed)
 		}

@@ -178,21 +178,11 @@ func NewReplanner(node string) recorder.Planner {
 }
 
 // Datastore implements recorder.Planner.
-func (r *Replanner) Datastore(c calico.RecordedChanges) error {
-	to, err := c.Apply(r.snapshot)
-	if err == nil {
-		r.snapshot = to
-	}
-	return err
-}
+func (r *Replanner) Datastore(c calico.RecordedChanges) error { return c.Apply(r.snapshot) }
 
 // Inputs implements recorder.Planner.
 func (r *Replanner) Inputs(c recorder.PlanInputs) error {
-	to, err := changes.Apply(c.Recorded, r.inputs)
-	if err == nil {
-		r.inputs = to
-	}
-	return err
+	return changes.Apply(c.Recorded, r.inputs)
 }
 
 // Plan implements recorder.Planner.

@@ -70,8 +70,9 @@ func fill(t *testing.T, v reflect.Value) {
 }
 
 // onDisk is what is read of inputs that were recorded.
-func onDisk(t *testing.T, in planInputs) (out *planInputs) {
+func onDisk(t *testing.T, in planInputs) *planInputs {
 	t.Helper()
+	var out planInputs
 	for c := range changes.Of(nil, &in) {
 		text, err := json.Marshal(c)
 		if err != nil {
@@ -81,11 +82,11 @@ func onDisk(t *testing.T, in planInputs) (out *planInputs) {
 		if err := json.Unmarshal(text, &read); err != nil {
 			t.Fatal(err)
 		}
-		if out, err = changes.Apply(read, out); err != nil {
+		if err := changes.Apply(read, &out); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return out
+	return &out
 }
 
 // No field of facts and options is forgotten, on the way to disk and back.

@@ -14,7 +14,5 @@ func ChangesOf(before, after *Snapshot) iter.Seq[changes.Changes] {
 // RecordedChanges are those of a snapshot as JSON has them.
 type RecordedChanges struct{ changes.Recorded }
 
-// Apply returns before, which may be nil and stays as it is, with the changes.
-func (c RecordedChanges) Apply(before *Snapshot) (*Snapshot, error) {
-	return changes.Apply(c.Recorded, before)
-}
+// Apply makes the changes in to, also in its maps.
+func (c RecordedChanges) Apply(to *Snapshot) error { return changes.Apply(c.Recorded, to) }

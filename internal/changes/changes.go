@@ -122,42 +122,34 @@ type Recorded struct {
 	Gone map[string]json.RawMessage `json:"gone"`
 }
 
-// Apply returns before, which may be nil and stays as it is, with the changes.
-func Apply[T any](c Recorded, before *T) (*T, error) {
-	after := new(T)
-	if before != nil {
-		*after = *before
-	}
-	all := reflect.ValueOf(after).Elem()
+// Apply makes the changes in what to points to, also in its maps. It takes as long as there are
+// changes, however much there is besides. An error leaves some of them made.
+func Apply[T any](c Recorded, to *T) error {
+	all := reflect.ValueOf(to).Elem()
 	for _, f := range reflect.VisibleFields(all.Type()) {
 		field := all.FieldByIndex(f.Index)
 		set, gone := c.Set[name(f)], c.Gone[name(f)]
-		if set == nil && gone == nil {
-			continue
-		}
-		was := reflect.ValueOf(field.Interface())
-		field.SetZero() // what is there is shared, and must not be written to
-		if f.Type.Kind() == reflect.Map && string(set) != "null" {
-			field.Set(reflect.MakeMap(f.Type))
-			for items := was.MapRange(); items.Next(); {
-				field.SetMapIndex(items.Key(), items.Value())
-			}
-		}
 		if set != nil {
+			if f.Type.Kind() != reflect.Map {
+				field.SetZero() // json would write into what is there, which others may have
+			}
 			if err := json.Unmarshal(set, field.Addr().Interface()); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.Name, err)
+				return fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
 		if gone == nil {
 			continue
 		}
+		if f.Type.Kind() != reflect.Map || field.IsNil() {
+			return fmt.Errorf("%s: nothing is there that could go", f.Name)
+		}
 		keys := reflect.New(reflect.SliceOf(f.Type.Key()))
 		if err := json.Unmarshal(gone, keys.Interface()); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 		for i := range keys.Elem().Len() {
 			field.SetMapIndex(keys.Elem().Index(i), reflect.Value{})
 		}
 	}
-	return after, nil
+	return nil
 }

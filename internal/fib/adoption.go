@@ -55,7 +55,7 @@ func (s *syncer) observe(f route.Facts) (isNew bool) {
 func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
-	s.adopted, s.present, s.adoptedLeft = false, false, 0
+	s.adopted, s.present, s.adoptedLeft, s.leftChanged = false, false, 0, true
 	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
 	s.puts, s.leaving, s.deletes, s.retries = queue[queued]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[queued]{}
@@ -114,7 +114,7 @@ func (s *syncer) adopt(a adoption) {
 		e.actual, e.owner = r.digest, r.owner
 		e.set(isAdopted)
 		if e.owner == s.watched && r.object == nil && s.recorder != nil {
-			s.adoptedOwn = append(s.adoptedOwn, e)
+			s.adoptedOwn, s.leftChanged = append(s.adoptedOwn, e), true
 		}
 		if r.unsure {
 			e.set(isUnsure)
@@ -143,6 +143,7 @@ func (s *syncer) known(e *entry) {
 	if e.isObject() {
 		return
 	}
+	s.leftChanged = s.leftChanged || e.owner == s.watched
 	if s.adoptedLeft--; s.adoptedLeft == 0 && s.objects.endpoints.on {
 		defer s.settleLeaving()
 	}

@@ -198,9 +198,10 @@ func (s *selection) noteSurroundings() {
 
 // noteLeft tells the recorder which own routes of an earlier run count as this node's still.
 func (s *selection) noteLeft() {
-	if s.recorder == nil || len(s.adoptedOwn) == 0 && len(s.left) == 0 {
+	if s.recorder == nil || !s.leftChanged {
 		return
 	}
+	s.leftChanged = false
 	s.adoptedOwn = slices.DeleteFunc(s.adoptedOwn, func(e *entry) bool { return !s.isLeft(e) })
 	var left []route.Key
 	for _, e := range s.adoptedOwn {

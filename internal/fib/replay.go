@@ -141,7 +141,8 @@ func (r *Replay) Surroundings(at Moment, to Surroundings) {
 	s.setNormal(to.Normal)
 	s.setConverging(to.Converging)
 	for _, k := range r.around.Left {
-		r.left(k, slices.Contains(to.Left, k))
+		_, still := slices.BinarySearchFunc(to.Left, k, route.CompareKeys)
+		r.left(k, still)
 	}
 	for _, k := range to.Left {
 		r.left(k, true)
@@ -181,7 +182,7 @@ func (r *Replay) Settled(at Moment) (compared int, differ []Mismatch) {
 		}
 	}
 	compared = len(r.changed)
-	clear(r.changed)
+	r.changed = map[route.Key]struct{}{} // one that was large costs at each walk what it had
 	differ = append(differ, r.heldTooLong(at)...)
 	slices.SortFunc(differ, func(a, b Mismatch) int {
 		return route.CompareKeys(a.Was.Key, b.Was.Key)

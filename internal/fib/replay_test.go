@@ -2,6 +2,8 @@ package fib
 
 import (
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,8 @@ import (
 // replaying is a Recorder that replays at once, and compares.
 type replaying struct {
 	began time.Time
+
+	e *Engine // that it hears
 
 	mu       sync.Mutex // guards what follows
 	replay   *Replay
@@ -54,11 +58,29 @@ func (r *replaying) Surroundings(at Moment, s Surroundings) {
 func (r *replaying) Settled(at Moment) {
 	r.locked(func() {
 		r.compared++
+		if told, is := r.e.selection.left, r.e.ownLeft(); !r.e.table.leftChanged &&
+			!slices.Equal(told, is) {
+			r.unlike = append(r.unlike, fmt.Sprintf("left is %v, told was %v", is, told))
+		}
 		_, differ := r.replay.Settled(at)
 		for _, m := range differ {
 			r.unlike = append(r.unlike, fmt.Sprintf("%v at %v: %+v", m.Was.Key, at, m))
 		}
 	})
+}
+
+// ownLeft is what noteLeft tells, found among all entries. The caller holds mu.
+func (e *Engine) ownLeft() (all []route.Key) {
+	if e.sync.adoptedLeft == 0 {
+		return nil
+	}
+	for _, x := range e.table.all {
+		if !x.isObject() && e.selection.isLeft(x) {
+			all = append(all, x.key())
+		}
+	}
+	slices.SortFunc(all, route.CompareKeys)
+	return all
 }
 
 func (r *replaying) Stands([]CandidateChange, Decision) {}
@@ -89,6 +111,57 @@ func TestReplayKnowsOwnBlocksOfAnEarlierRun(t *testing.T) {
 		time.Sleep(time.Hour)
 		check(t, "it is gone", r.dp.printOps(), "del 10.1.0.0/26", "del 10.1.0.5/32")
 	})
+}
+
+// Such a block is left no more when another source wants it, and when the data plane has lost it:
+// what the recorder was told is compared whenever all is decided.
+func TestWhatEndsOwnBlocksOfAnEarlierRun(t *testing.T) {
+	block := []route.Route{{Key: key("10.1.0.0/26"), Kind: route.Drop}}
+	for name, ends := range map[string]func(*running){
+		"external configuration wants it": func(r *running) {
+			r.SetRoutes(route.External, block)
+		},
+		"the data plane restarts": func(r *running) {
+			r.dp.lose("10.1.0.0/26")
+			r.dp.tell(node("b"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *running) {
+				r.SetRoutes(route.Own, block)
+				synctest.Wait()
+				r.again()
+				if left := r.selection.left; len(left) != 1 {
+					t.Errorf("left are %v", left)
+				}
+				ends(r)
+				synctest.Wait()
+				r.Learn(pfx("10.2.0.0/16"), via("10.0.0.2"))
+				synctest.Wait()
+				if left := r.selection.left; len(left) != 0 {
+					t.Errorf("afterwards left are %v", left)
+				}
+			})
+		})
+	}
+}
+
+// Own routes that are left cost a step nothing where nothing has become of them.
+func TestStepCostsNothingForWhatIsLeft(t *testing.T) {
+	e := New(Config{Log: slog.New(slog.DiscardHandler), Recorder: newReplaying()})
+	for i := range 1000 {
+		x := e.table.entry(route.Key{Prefix: host(i)})
+		x.owner = sourceID(route.Own)
+		x.set(isAdopted)
+		e.table.adoptedOwn, e.table.leftChanged = append(e.table.adoptedOwn, x), true
+	}
+	e.selection.noteLeft()
+	if n := len(e.selection.left); n != 1000 {
+		t.Errorf("%d are left", n)
+	}
+	if n := testing.AllocsPerRun(100, e.selection.noteLeft); n > 0 {
+		t.Errorf("a step that changes nothing allocates %v times", n)
+	}
 }
 
 // comeAlone replays routes that come, or go, one by one.

@@ -132,6 +132,7 @@ func (s *syncer) want(e *entry, f *forward, by sourceID, waiting bool) {
 	e.want, e.source = f, by
 	e.mark(isWaiting, waiting)
 	if e.want != nil && e.actual == e.want.digest && e.owner != e.source {
+		s.leftChanged = s.leftChanged || e.owner == s.watched
 		e.owner = e.source
 		s.takeovers = append(s.takeovers, e)
 	}
@@ -281,7 +282,7 @@ func (s *syncer) allowSweep(source sourceID) {
 	if s.complete[source] {
 		return
 	}
-	s.complete[source] = true
+	s.complete[source], s.leftChanged = true, true
 	s.settleObjects()
 	if !s.sweep {
 		s.sweep = source == unknownSource

@@ -24,8 +24,10 @@ type table struct {
 	numElevated int
 	used        map[route.TableID]int // entries in each table (VRF) but 0
 	lengths     [lengths]int          // entries of each, in all tables
-	// adoptedOwn are entries of this node's own that were adopted, for the recorder.
-	adoptedOwn []*entry
+	// adoptedOwn are entries of this node's own that were adopted, for the recorder; leftChanged:
+	// which of them are left, see noteLeft.
+	adoptedOwn  []*entry
+	leftChanged bool
 }
 
 // entry is one key: what selection decided, and what sync knows of the data plane. There are a

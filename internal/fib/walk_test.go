@@ -101,6 +101,9 @@ func startOn(d Dataplane, dp *fake, c Config) *running {
 		c.Recorder = replay
 	}
 	e := New(c)
+	if r, is := c.Recorder.(*replaying); is {
+		r.e = e
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -51,6 +51,17 @@ func (s segment) path(dir, suffix string) string {
 	return filepath.Join(dir, fmt.Sprintf("%010d%s", s.number, suffix))
 }
 
+// goneSince is an error if there were segments between before and s.
+func (s segment) goneSince(before segment) error {
+	switch {
+	case before.number == 0 || s.number == before.number+1:
+		return nil
+	case s.number == before.number+2:
+		return fmt.Errorf("segment %d is gone", before.number+1)
+	}
+	return fmt.Errorf("segments %d to %d are gone", before.number+1, s.number-1)
+}
+
 // listSegments lists the segments of a directory, the oldest first.
 func listSegments(dir, suffix string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
@@ -74,8 +85,10 @@ func listSegments(dir, suffix string) ([]segment, error) {
 	return all, nil
 }
 
+// create makes a segment that nobody else has: two agents may write to one directory where a
+// lock is not to be had.
 func create(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // usual is how long a segment becomes as a rule.

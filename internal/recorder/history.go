@@ -46,7 +46,11 @@ const (
 func History(dir string, prefix netip.Prefix, about func(route.Key) bool,
 	each func(Step) error) (problems []error, err error) {
 	h := history{prefix: prefix, about: about, each: each}
-	return Reader{Segment: h.segment, Record: h.record, Missing: h.forget}.Read(dir)
+	problems, err = Reader{Segment: h.segment, Record: h.record, Missing: h.missing}.Read(dir)
+	if err == nil {
+		err = h.sayMissing()
+	}
+	return problems, err
 }
 
 type history struct {
@@ -55,6 +59,9 @@ type history struct {
 	each    func(Step) error
 	process time.Time
 	sent    map[uint64]sentOps // and not answered yet
+	last    time.Time          // when the last record was made
+	// lost is what is said of records that are missing, before anything else; nil: none are.
+	lost *Step
 }
 
 // sentOps are what of a batch is asked about.
@@ -69,12 +76,36 @@ func (h *history) segment(s Segment) error {
 	}
 	h.process = s.Process
 	h.forget()
-	return h.each(Step{At: s.Process, Step: StepStart,
+	return h.say(Step{At: s.Process, Step: StepStart,
 		Text: fmt.Sprintf("vpp-route-agent %s starts on %s", s.Version, s.Node)})
 }
 
 // forget: what was sent is not answered any more, as far as is known.
 func (h *history) forget() { h.sent = map[uint64]sentOps{} }
+
+func (h *history) missing() {
+	h.forget()
+	h.lost = &Step{At: h.last, Step: StepMissing,
+		Text: "records are missing here: they are damaged, or their segment is gone"}
+}
+
+func (h *history) sayMissing() error {
+	lost := h.lost
+	if h.lost = nil; lost == nil {
+		return nil
+	}
+	return h.each(*lost)
+}
+
+func (h *history) say(s Step) error {
+	if h.lost != nil && h.lost.At.IsZero() { // nothing was read before
+		h.lost.At = s.At
+	}
+	if err := h.sayMissing(); err != nil {
+		return err
+	}
+	return h.each(s)
+}
 
 func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, text string) error {
 	s := Step{At: r.At, Step: kind, Prefix: k.Prefix, Table: k.Table, Elevated: k.Elevated,
@@ -82,10 +113,11 @@ func (h *history) add(r Record, kind StepKind, k route.Key, since fib.Moment, te
 	if since != 0 {
 		s.Seconds = max(time.Duration(r.Moment-since), 0).Seconds()
 	}
-	return h.each(s)
+	return h.say(s)
 }
 
 func (h *history) record(r Record) error {
+	h.last = r.At
 	switch w := r.What.(type) {
 	case Dropped:
 		if r.State {

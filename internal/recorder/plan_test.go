@@ -38,22 +38,16 @@ func nodesAllowed(s *calico.Snapshot, in *planInputs, wrong bool) []PlanPart {
 
 // testPlanner plans for tests.
 type testPlanner struct {
-	snapshot *calico.Snapshot
-	inputs   *planInputs
+	snapshot calico.Snapshot
+	inputs   planInputs
 	wrong    bool
 }
 
-func (p *testPlanner) Datastore(c calico.RecordedChanges) (err error) {
-	p.snapshot, err = c.Apply(p.snapshot)
-	return err
-}
+func (p *testPlanner) Datastore(c calico.RecordedChanges) error { return c.Apply(&p.snapshot) }
 
-func (p *testPlanner) Inputs(c PlanInputs) (err error) {
-	p.inputs, err = changes.Apply(c.Recorded, p.inputs)
-	return err
-}
+func (p *testPlanner) Inputs(c PlanInputs) error { return changes.Apply(c.Recorded, &p.inputs) }
 
-func (p *testPlanner) Plan() []PlanPart { return nodesAllowed(p.snapshot, p.inputs, p.wrong) }
+func (p *testPlanner) Plan() []PlanPart { return nodesAllowed(&p.snapshot, &p.inputs, p.wrong) }
 
 func noPlanner(string) Planner { return &testPlanner{} }
 
@@ -179,7 +173,7 @@ func sumOfNodes(s *calico.Snapshot, in *planInputs) []PlanPart {
 
 type sumPlanner struct{ testPlanner }
 
-func (p *sumPlanner) Plan() []PlanPart { return sumOfNodes(p.snapshot, p.inputs) }
+func (p *sumPlanner) Plan() []PlanPart { return sumOfNodes(&p.snapshot, &p.inputs) }
 
 // A burst of plans costs one, and the snapshot that it was made of comes before it.
 func TestOnlyTheLastPlanWaits(t *testing.T) {

@@ -30,19 +30,27 @@ type Segment struct {
 	Process, Began time.Time
 }
 
-// Read reads all segments of a directory, also while they are written. What is damaged is left out:
-// problems has a sentence for each. An end that is torn is none.
+// Read reads all segments of a directory, also while they are written. What is damaged is left out,
+// and segments may be gone: problems has a sentence for each. An end that is torn is none.
 func (r Reader) Read(dir string) (problems []error, err error) {
 	all, err := listSegments(dir, suffix)
 	if err != nil {
 		return nil, err
 	}
-	var before Segment
+	var before segment
 	for _, s := range all {
-		damage, err := r.readSegment(s, s.path(dir, suffix), &before)
+		path := s.path(dir, suffix)
+		if gone := s.goneSince(before); gone != nil {
+			problems = append(problems, gone)
+			r.missing()
+		}
+		damage, err := r.readSegment(s, path)
+		if errors.Is(damage, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		before = s
 		if damage != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", s.path(dir, suffix), damage))
-			before.Number = s.number // also if nobody knows whose it is: it is not missing besides
+			problems = append(problems, fmt.Errorf("%s: %w", path, damage))
 			r.missing()
 		}
 		if err != nil {
@@ -61,23 +69,20 @@ func (r Reader) missing() {
 // stop is an error of Reader's functions.
 type stop struct{ error }
 
-func (r Reader) readSegment(s segment, path string, before *Segment) (damage, err error) {
+func (r Reader) readSegment(s segment, path string) (damage, err error) {
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // deleted meanwhile
-	}
 	if err != nil {
 		return err, nil
 	}
 	defer f.Close()
-	damage = r.readBlocks(s, durable.NewBlockReader(bufio.NewReaderSize(f, 1<<18), 0), before)
+	damage = r.readBlocks(s, durable.NewBlockReader(bufio.NewReaderSize(f, 1<<18), 0))
 	if end := (stop{}); errors.As(damage, &end) {
 		return nil, end.error
 	}
 	return damage, nil
 }
 
-func (r Reader) readBlocks(s segment, blocks *durable.BlockReader, before *Segment) error {
+func (r Reader) readBlocks(s segment, blocks *durable.BlockReader) error {
 	for first := true; ; first = false {
 		kind, body, err := blocks.Next()
 		switch {
@@ -90,13 +95,10 @@ func (r Reader) readBlocks(s segment, blocks *durable.BlockReader, before *Segme
 			if err != nil {
 				return err
 			}
-			if before.Process.Equal(h.Process) && before.Number+1 != s.number {
-				r.missing()
+			if r.Segment == nil {
+				break
 			}
-			*before = Segment{s.number, h.Node, h.Agent, h.Process, h.Began}
-			if r.Segment != nil {
-				err = r.Segment(*before)
-			}
+			err = r.Segment(Segment{s.number, h.Node, h.Agent, h.Process, h.Began})
 			if err != nil {
 				return stop{err}
 			}

@@ -53,7 +53,7 @@ type Config struct {
 	Log           *slog.Logger
 }
 
-// Recorder is a fib.Recorder. Run writes; before and after it records are dropped.
+// Recorder is a fib.Recorder. Run writes; what comes before waits as for a disk that stalls.
 type Recorder struct {
 	cfg   Config
 	began time.Time // what moments count from; it has a monotonic clock
@@ -118,7 +118,7 @@ type Stats struct {
 	Segments int
 }
 
-// New returns a recorder that drops everything until Run.
+// New returns a recorder that writes nothing until Run.
 func New(c Config) *Recorder {
 	r := &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1), begun: make(chan struct{}, 1), open: create, gather: gather,
@@ -180,14 +180,20 @@ func (r *Recorder) begin(kind recordKind, at fib.Moment) *encoder {
 		q.start()
 		signal(r.wake)
 	}
-	if q.dropped > 0 {
+	r.noteDropped(at)
+	q.kind(kind, at)
+	return &q.encoder
+}
+
+// noteDropped records how many records are missing, if there are any. The caller holds mu, and has
+// begun a block.
+func (r *Recorder) noteDropped(at fib.Moment) {
+	if q := &r.queue; q.dropped > 0 {
 		q.kind(kindDropped, at)
 		q.uint(q.dropped)
 		q.dropped = 0
 		q.records++
 	}
-	q.kind(kind, at)
-	return &q.encoder
 }
 
 func (r *Recorder) end() {
@@ -218,7 +224,8 @@ type waiting struct {
 	inputs   inputs // as they are after block
 }
 
-// take returns what waits, and leaves spare to be filled instead.
+// take returns what waits, and leaves spare to be filled instead. If the disk takes records, what
+// had no room behind them is recorded at once: nobody knows when the next record comes.
 func (r *Recorder) take(spare []byte) (w waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,6 +235,11 @@ func (r *Recorder) take(spare []byte) (w waiting) {
 	if w.records = r.queue.records; w.records > 0 {
 		w.block = r.queue.b
 		r.queue.b, r.queue.records = spare[:0], 0
+	}
+	if r.queue.dropped > 0 && r.stats.Problem == "" {
+		r.queue.start()
+		signal(r.wake)
+		r.noteDropped(r.At(time.Now()))
 	}
 	return w
 }
@@ -307,7 +319,7 @@ func (r *Recorder) write(ctx context.Context) {
 	var spare []byte
 	timer := time.NewTimer(r.gather)
 	defer timer.Stop()
-	for {
+	for ends := 0; ends < 2; { // the second time with what take has recorded
 		select {
 		case <-ctx.Done():
 		case <-r.wake:
@@ -318,7 +330,9 @@ func (r *Recorder) write(ctx context.Context) {
 			case <-timer.C:
 			}
 		}
-		last := ctx.Err() != nil
+		if ctx.Err() != nil {
+			ends++
+		}
 		all := r.take(spare)
 		for _, t := range all.taken {
 			w.differences(w.block, t)
@@ -330,9 +344,6 @@ func (r *Recorder) write(ctx context.Context) {
 		}
 		if spare = all.block; cap(spare) > maxSpare {
 			spare = nil
-		}
-		if last {
-			return
 		}
 	}
 }

@@ -186,11 +186,10 @@ func TestEachKindOfRecord(t *testing.T) {
 			t.Errorf("record %d is\n%+v instead of\n%+v", i, what, want[i])
 		}
 	}
-	var s *calico.Snapshot
+	var s calico.Snapshot
 	for i, want := range snapshots {
-		var err error
-		s, err = all[13+i].What.(*calico.RecordedChanges).Apply(s)
-		if err != nil || !reflect.DeepEqual(s, want) {
+		err := all[13+i].What.(*calico.RecordedChanges).Apply(&s)
+		if err != nil || !reflect.DeepEqual(&s, want) {
 			t.Errorf("snapshot %d is\n%+v instead of\n%+v, %v", i, s, want, err)
 		}
 	}
@@ -545,6 +544,26 @@ func TestGapIsRecorded(t *testing.T) {
 	all, _ := readAll(t, dir)
 	if got := keys(all); !slices.Equal(got, []string{"dropped 7", host(1).String()}) {
 		t.Errorf("read %v", got)
+	}
+}
+
+// A gap is on disk as soon as there is room, though nothing more happens; while the disk refuses
+// what is written, it does not try because of that.
+func TestGapIsRecordedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := newRecorder(t, dir, 1<<20)
+	candidate(r, 1)
+	r.queue.dropped = 7 // had no room behind it
+	stop := start(t, r)
+	until(t, written(r, 2))
+	stop()
+	all, _ := readAll(t, dir)
+	if got := keys(all); !slices.Equal(got, []string{host(1).String(), "dropped 7"}) {
+		t.Errorf("read %v", got)
+	}
+	r.stats.Problem, r.queue.dropped = "the disk is full", 7
+	if r.take(nil); r.queue.records > 0 || r.queue.dropped != 7 {
+		t.Errorf("%d records wait for a disk that refuses them", r.queue.records)
 	}
 }
 

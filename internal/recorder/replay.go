@@ -31,13 +31,57 @@ type Run struct {
 	Compared int `json:"compared"`
 	// Plans is how many plans of the node were made again and compared.
 	Plans int `json:"plans"`
-	// Undecided are inputs that came last, after which the agent has not decided all any more.
+	// Undecided are inputs that came last, or before records were missing, after which the agent
+	// has not decided all any more.
 	Undecided int `json:"undecided"`
 	// Gaps are how often records were missing, also for damage; the replay began anew with the next
 	// checkpoint.
-	Gaps        int          `json:"gaps"`
-	Problem     string       `json:"problem,omitempty"` // why nothing was compared
-	Differences []Difference `json:"differences"`
+	Gaps int `json:"gaps"`
+	// Last is when the last record was made, replayed or not.
+	Last        time.Time     `json:"last"`
+	Problem     string        `json:"problem,omitempty"` // why nothing was compared
+	Reason      Reason        `json:"reason,omitempty"`  // of Problem
+	NotCompared []NotCompared `json:"notCompared"`
+	Differences []Difference  `json:"differences"`
+}
+
+// NotCompared is a time of which nothing could be compared.
+type NotCompared struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Moments is how often all was decided, Inputs by how many.
+	Moments int    `json:"moments"`
+	Inputs  int    `json:"inputs"`
+	Reason  Reason `json:"reason"`
+}
+
+// Reason is why nothing was compared.
+type Reason string
+
+const (
+	// ReasonShort: there is all that the process has recorded, and it is too little.
+	ReasonShort     Reason = "short"
+	ReasonMissing   Reason = "missing"   // records are
+	ReasonNoRoom    Reason = "noRoom"    // for a checkpoint
+	ReasonNotWhole  Reason = "notWhole"  // no checkpoint is
+	ReasonUndecided Reason = "undecided" // the checkpoint is whole
+)
+
+// String is the reason in words.
+func (r Reason) String() string {
+	switch r {
+	case ReasonShort:
+		return "the records of the process end before its first checkpoint is whole and all decided"
+	case ReasonMissing:
+		return "records are missing, up to a whole checkpoint"
+	case ReasonNoRoom:
+		return "the checkpoint had no room"
+	case ReasonNotWhole:
+		return "no checkpoint is whole"
+	case ReasonUndecided:
+		return "all was never decided after the checkpoint"
+	}
+	return string(r)
 }
 
 // OK reports whether all runs could be compared, and nothing differs.
@@ -81,24 +125,30 @@ type replayer struct {
 	failed     error
 	// isWhole: the checkpoint was complete. isSettled: all is decided by what was replayed.
 	isWhole, isSettled bool
-	// waiting came after all was decided, and is replayed when all is again.
-	waiting []Record
 	// settledAt is when all was decided.
 	settledAt fib.Moment
-	last      time.Time // when all was decided that was replayed
-	heard     time.Time // when the last record was made
-	segment   Segment
+	undecided int // inputs since then
+
+	segment Segment
+	hasAll  bool // of what the process has recorded so far
+	// skipped is not compared yet, or will never be; so many checkpoints have begun in it. leftOut:
+	// what had no room.
+	skipped     NotCompared
+	checkpoints int
+	leftOut     bool
 }
 
 func (r *replayer) run() *Run { return &r.runs[len(r.runs)-1] }
 
 func (r *replayer) begins(s Segment) error {
+	before := r.segment
 	r.segment = s
 	if len(r.runs) == 0 || !r.run().Process.Equal(s.Process) {
 		r.finish()
-		r.runs = append(r.runs, Run{Process: s.Process, Version: s.Version,
-			Differences: []Difference{}})
-		r.replay = nil
+		r.runs = append(r.runs, Run{Process: s.Process, Version: s.Version, Last: s.Began,
+			NotCompared: []NotCompared{}, Differences: []Difference{}})
+		r.hasAll = s.Number == before.Number+1
+		r.skip(s.Began)
 	}
 	if r.replay == nil || !r.isWhole {
 		r.begin()
@@ -109,48 +159,99 @@ func (r *replayer) begins(s Segment) error {
 // begin begins with a checkpoint.
 func (r *replayer) begin() {
 	r.replay, r.facts, r.around = fib.NewReplay(), route.Facts{}, fib.Surroundings{}
-	r.isWhole, r.isSettled = false, false
-	r.waiting = nil
+	r.isWhole, r.isSettled, r.undecided = false, false, 0
+	r.checkpoints++
 	r.planner, r.planned, r.failed = r.newPlanner(r.segment.Node), Planned{}, nil
 }
 
-// finish ends what is replayed.
+// skip begins a time of which nothing is compared yet.
+func (r *replayer) skip(from time.Time) {
+	r.skipped, r.checkpoints, r.leftOut = NotCompared{From: from}, 0, false
+}
+
+// isSkipping reports whether nothing has been compared since skip.
+func (r *replayer) isSkipping() bool { return !r.skipped.From.IsZero() }
+
+// finish ends what is replayed: the run is over, or records are missing.
 func (r *replayer) finish() {
-	if r.replay == nil {
+	if len(r.runs) == 0 {
 		return
 	}
-	run := r.run()
-	switch {
-	case r.isWhole && r.isSettled:
-		run.Problem, run.To, run.Keys, run.Undecided = "", r.last, r.replay.Keys(), 0
-		for _, x := range r.waiting {
-			if isInput(x) {
-				run.Undecided++
-			}
-		}
-	case !run.From.IsZero():
-	case r.isWhole && r.facts.Identity == "": // nothing is decided without a data plane
-		run.Problem, run.From, run.To = "", r.heard, r.heard
-	case r.isWhole:
-		run.Problem = "all was never decided since the checkpoint"
-	default:
-		run.Problem = "there is no segment with a whole checkpoint"
-	}
+	run, last := r.run(), r.replay
 	r.replay = nil
+	if r.failed != nil {
+		r.sayFailed(run.Last)
+	}
+	switch {
+	case !r.isSkipping():
+		if last != nil { // else it was finished before
+			run.Keys = last.Keys()
+			run.Undecided += r.undecided
+		}
+		return
+	case last != nil && r.isWhole && r.facts.Identity == "": // nothing is decided without
+		if run.To = run.Last; run.From.IsZero() {
+			run.From, run.Problem, run.Reason = run.Last, "", ""
+		}
+		r.skip(time.Time{})
+		return
+	}
+	r.notCompared(run.Last, r.whyNot(last != nil && r.isWhole))
+}
+
+// whyNot says why nothing was compared up to the end of what is replayed.
+func (r *replayer) whyNot(isWhole bool) Reason {
+	switch {
+	case r.hasAll && r.checkpoints == 1 && !r.leftOut:
+		return ReasonShort
+	case isWhole:
+		return ReasonUndecided
+	case r.leftOut:
+		return ReasonNoRoom
+	case !r.hasAll && r.run().Gaps > 0:
+		return ReasonMissing
+	}
+	return ReasonNotWhole
+}
+
+// notCompared notes that nothing was compared up to a time.
+func (r *replayer) notCompared(to time.Time, why Reason) {
+	run := r.run()
+	r.skipped.To, r.skipped.Reason = to, why
+	run.NotCompared = append(run.NotCompared, r.skipped)
+	if run.From.IsZero() {
+		run.Problem, run.Reason = why.String(), why
+	}
+	r.skip(time.Time{})
 }
 
 func (r *replayer) record(x Record) error {
-	if x.State && r.isWhole {
-		return nil // a checkpoint that left something out is none, but nothing is missing
-	}
 	if _, missing := x.What.(Dropped); missing {
-		r.gap()
+		switch {
+		case !x.State:
+			r.gap()
+		case !r.isWhole: // a checkpoint that left something out is none, but nothing is missing
+			r.leftOut = true
+			r.replay = nil
+		}
 		return nil
+	}
+	if x.State && r.isWhole {
+		return nil
+	}
+	run := r.run()
+	run.Last = x.At
+	if r.isSkipping() {
+		if isInput(x) && !x.State {
+			r.skipped.Inputs++
+		}
+		if _, is := x.What.(Settled); is {
+			r.skipped.Moments++
+		}
 	}
 	if r.replay == nil {
 		return nil
 	}
-	r.heard = x.At
 	switch w := x.What.(type) {
 	case Settled:
 		if r.settledAt, r.isSettled = x.Moment, true; r.isWhole {
@@ -172,25 +273,18 @@ func (r *replayer) record(x Record) error {
 			r.comparePlan(x.At)
 		}
 	default:
-		if r.isWhole {
-			r.waiting = append(r.waiting, x)
-		} else { // many, and nothing is compared yet
-			r.apply(x)
-		}
+		r.apply(x)
 	}
 	return nil
 }
 
-// compare replays what has come, and compares with what was decided.
+// compare compares with what was decided.
 func (r *replayer) compare(at time.Time) {
-	for _, w := range r.waiting {
-		r.apply(w)
-	}
-	r.waiting, r.isSettled, r.last = r.waiting[:0], true, at
 	run := r.run()
-	if run.From.IsZero() {
-		run.From = at
+	if r.isSkipping() {
+		r.resume(at)
 	}
+	run.To, r.undecided = at, 0
 	compared, differ := r.replay.Settled(r.settledAt)
 	run.Compared += compared
 	for _, m := range differ {
@@ -200,6 +294,18 @@ func (r *replayer) compare(at time.Time) {
 		}
 		run.differs(at, m.Was.Key.String(), decisionText(&Decision{Decision: m.Was}), replayed)
 	}
+}
+
+// resume begins to compare. While a first checkpoint is taken nothing can be.
+func (r *replayer) resume(at time.Time) {
+	run := r.run()
+	if run.Gaps > 0 || r.checkpoints > 1 {
+		r.notCompared(at, r.whyNot(false))
+	}
+	if run.From.IsZero() {
+		run.From, run.Problem, run.Reason = at, "", ""
+	}
+	r.skip(time.Time{})
 }
 
 func (r *Run) differs(at time.Time, key, recorded, replayed string) {
@@ -212,8 +318,7 @@ func (r *Run) differs(at time.Time, key, recorded, replayed string) {
 func (r *replayer) comparePlan(at time.Time) {
 	run := r.run()
 	if run.Plans++; r.failed != nil {
-		run.differs(at, "plan", "what it is made of", r.failed.Error())
-		r.failed = nil
+		r.sayFailed(at)
 		return
 	}
 	left := maps.Clone(r.planned)
@@ -229,6 +334,12 @@ func (r *replayer) comparePlan(at time.Time) {
 	}
 }
 
+// sayFailed says that what was recorded cannot be read.
+func (r *replayer) sayFailed(at time.Time) {
+	r.run().differs(at, "plan", "what it is made of", r.failed.Error())
+	r.failed = nil
+}
+
 func isInput(x Record) bool {
 	switch x.What.(type) {
 	case *fib.CandidateChange, *FactsChange, *Resolved, *Forgotten, *SurroundingsChange:
@@ -242,6 +353,7 @@ func (r *replayer) apply(x Record) {
 	run := r.run()
 	if isInput(x) && !x.State {
 		run.Inputs++
+		r.undecided++
 		r.isSettled = false
 	}
 	switch w := x.What.(type) {
@@ -281,6 +393,12 @@ func (r *replayer) gap() {
 	if len(r.runs) == 0 {
 		return
 	}
-	r.run().Gaps++
-	r.finish()
+	run := r.run()
+	run.Gaps++
+	r.hasAll = false
+	if !r.isSkipping() {
+		r.finish()
+		r.skip(run.Last)
+	}
+	r.replay = nil
 }

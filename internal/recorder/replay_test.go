@@ -3,6 +3,7 @@ package recorder
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -219,6 +220,98 @@ func TestReplayOfAGap(t *testing.T) {
 	}
 }
 
+// What cannot be compared is said, with the reason: at the beginning and after each gap.
+func TestReplaySaysWhatIsNotCompared(t *testing.T) {
+	var (
+		segment = func(r *replayer, number uint64) {
+			if err := r.begins(Segment{Number: number, Process: time.Unix(1, 0),
+				Began: time.Unix(int64(number), 0)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		record = func(what any, state bool) func(*replayer) {
+			return func(r *replayer) {
+				x := Record{What: what, At: r.segment.Began.Add(time.Second), State: state}
+				if err := r.record(x); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		next  = func(r *replayer) { segment(r, r.segment.Number+1) }
+		later = func(r *replayer) { segment(r, r.segment.Number+2) }
+		facts = record(&FactsChange{Facts: route.Facts{Identity: "1"}}, true)
+		input = record(&fib.CandidateChange{Key: host(1), Origin: route.Own, Kind: route.Drop},
+			false)
+		decided = record(&Decision{Decision: fib.Decision{Key: host(1), Origin: route.Own,
+			Programs: true, Kind: route.Drop, Digest: route.Route{Kind: route.Drop}.Digest()}},
+			false)
+		settled = record(Settled{}, false)
+		whole   = func(r *replayer) { record(Complete{Segment: r.segment.Number}, false)(r) }
+		gap     = record(Dropped(3), false)
+		noRoom  = record(Dropped(3), true)
+		other   = func(r *replayer) {
+			if err := r.begins(Segment{Number: r.segment.Number + 1,
+				Process: time.Unix(9, 0)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	)
+	type steps []func(*replayer)
+	for name, tc := range map[string]struct {
+		steps
+		problem Reason
+		later   string // reason, moments, inputs of each time that is not compared
+		rest    int    // undecided
+	}{
+		"all":             {steps{next, facts, settled, whole, input, decided, settled}, "", "", 0},
+		"busy at the end": {steps{next, facts, settled, whole, input, input}, "", "", 2},
+		"no data plane":   {steps{next, whole, input}, "", "", 0},
+		"killed at once":  {steps{next, facts, input, settled}, ReasonShort, "short 1 1", 0},
+		"and another starts": {steps{next, facts, input, settled, other}, ReasonShort,
+			"short 1 1", 0},
+		"killed a bit later": {steps{next, facts, whole, input}, ReasonShort, "short 0 1", 0},
+		"its beginning gone": {steps{later, facts, input, settled}, ReasonNotWhole,
+			"notWhole 1 1", 0},
+		"lasts, never whole": {steps{next, facts, settled, next, facts, settled}, ReasonNotWhole,
+			"notWhole 2 0", 0},
+		"busy, never settles": {steps{later, facts, whole, input}, ReasonUndecided,
+			"undecided 0 1", 0},
+		"no room": {steps{next, facts, noRoom, settled}, ReasonNoRoom, "noRoom 1 0", 0},
+		"no room at first": {steps{next, facts, noRoom, settled, next, facts, settled, whole}, "",
+			"noRoom 2 0", 0},
+		"gap at first": {steps{next, facts, gap, input, settled}, ReasonMissing, "missing 1 1", 0},
+		"a gap": {steps{next, facts, settled, whole, input, gap, input, settled, next, facts,
+			settled, whole}, "", "missing 2 1", 1},
+		"two gaps": {steps{next, facts, settled, whole, gap, settled, next, facts, settled, whole,
+			gap, settled, gap, next, facts, settled, whole, input}, "",
+			"missing 2 0, missing 2 0", 1},
+		"a gap, and never whole": {steps{next, facts, settled, whole, gap, settled, next, facts,
+			settled}, "", "missing 2 0", 0},
+		"a gap, then no room": {steps{next, facts, settled, whole, gap, next, facts, noRoom,
+			settled}, "", "noRoom 1 0", 0},
+		"a gap, and never settled": {steps{next, facts, settled, whole, gap, next, facts, whole,
+			input}, "", "undecided 0 1", 0},
+		"settles late": {steps{next, facts, whole, input, next, decided, settled}, "", "", 0},
+	} {
+		r := &replayer{newPlanner: noPlanner}
+		for _, do := range tc.steps {
+			do(r)
+		}
+		r.finish()
+		run := r.runs[0]
+		var later []string
+		for _, n := range run.NotCompared {
+			later = append(later, fmt.Sprintf("%s %d %d", string(n.Reason), n.Moments, n.Inputs))
+		}
+		if got := strings.Join(later, ", "); run.Reason != tc.problem || got != tc.later ||
+			(run.Problem == "") != (tc.problem == "") || run.Undecided != tc.rest ||
+			len(run.Differences) > 0 {
+			t.Errorf("%s: problem %q, not compared %q, %d undecided, differences %v", name,
+				run.Reason, got, run.Undecided, run.Differences)
+		}
+	}
+}
+
 // What is damaged, and a segment that is gone, are gaps like any other.
 func TestReplayOfDamage(t *testing.T) {
 	dir := t.TempDir()
@@ -242,7 +335,7 @@ func TestReplayOfDamage(t *testing.T) {
 	}{
 		"damage":        {func() error { return os.WriteFile(second, bad, 0o600) }, 1},
 		"a bad header":  {func() error { return os.WriteFile(second, badHeader, 0o600) }, 1},
-		"a segment off": {func() error { return os.Remove(second) }, 0},
+		"a segment off": {func() error { return os.Remove(second) }, 1},
 	} {
 		if err := tc.change(); err != nil {
 			t.Fatal(err)
@@ -250,7 +343,7 @@ func TestReplayOfDamage(t *testing.T) {
 		got, problems, err := Replay(dir, noPlanner)
 		if err != nil || len(problems) != tc.problems || len(got.Runs) != 1 ||
 			got.Runs[0].Gaps != 1 || got.Runs[0].Problem != "" || got.Runs[0].Keys < 500 ||
-			len(got.Runs[0].Differences) > 0 {
+			len(got.Runs[0].Differences) > 0 || len(got.Runs[0].NotCompared) != 1 {
 			t.Errorf("%s: %+v, %v, %v", name, got, problems, err)
 		}
 	}

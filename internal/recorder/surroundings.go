@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -70,15 +71,18 @@ func (c SurroundingsChange) After(before fib.Surroundings) (fib.Surroundings, er
 	if c.EncapsulationChanges == nil {
 		return after, nil
 	}
-	if after.Encapsulation == nil {
-		after.Encapsulation = &route.Encapsulation{}
+	var e route.Encapsulation
+	if before.Encapsulation != nil {
+		e = *before.Encapsulation
+		e.Nodes, e.Published = maps.Clone(e.Nodes), maps.Clone(e.Published)
 	}
 	var all []changes.Recorded
 	err := json.Unmarshal(c.EncapsulationChanges, &all)
 	for _, one := range all {
 		if err == nil {
-			after.Encapsulation, err = changes.Apply(one, after.Encapsulation)
+			err = changes.Apply(one, &e)
 		}
 	}
+	after.Encapsulation = &e
 	return after, err
 }

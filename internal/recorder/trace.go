@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -31,10 +32,15 @@ type Change struct {
 }
 
 // Trace returns the n slowest changes that the data plane has had since a time, the slowest first.
+// problems also says whether changes are left out since records are missing.
 func Trace(dir string, n int, since time.Time) (slowest []Change, problems []error, err error) {
 	t := tracer{n: n, since: since}
-	problems, err = Reader{Segment: t.segment, Record: t.record, Missing: t.forget}.Read(dir)
+	problems, err = Reader{Segment: t.segment, Record: t.record, Missing: t.missing}.Read(dir)
 	t.trim()
+	if t.gaps > 0 {
+		problems = append(problems, fmt.Errorf("changes that were under way when records were "+
+			"missing, which was so %d times", t.gaps))
+	}
 	return t.slowest, problems, err
 }
 
@@ -45,6 +51,7 @@ type tracer struct {
 	open    map[route.Key]*open // not done yet
 	sent    map[uint64][]fib.BatchOp
 	slowest []Change // the slowest n, and some more
+	gaps    int
 }
 
 // open is a change under way.
@@ -70,11 +77,16 @@ func (t *tracer) forget() {
 	t.open, t.sent = map[route.Key]*open{}, map[uint64][]fib.BatchOp{}
 }
 
+func (t *tracer) missing() {
+	t.forget()
+	t.gaps++
+}
+
 func (t *tracer) record(r Record) error {
 	switch w := r.What.(type) {
 	case Dropped:
 		if !r.State { // else of a checkpoint, and not of what happened
-			t.forget()
+			t.missing()
 		}
 	case *Decision:
 		t.decision(r, w)

@@ -189,15 +189,23 @@ type UpdatesSelection struct {
 }
 
 // Updates writes what peers sent, as one file of MRT, the oldest first. What is damaged is left out
-// up to the end of its segment: problems has a sentence for each.
+// up to the end of its segment, and segments may be gone: problems has a sentence for each.
 func Updates(dir string, s UpdatesSelection, w io.Writer) (problems []error, err error) {
 	dir = updatesDir(dir)
 	all, err := listSegments(dir, updatesSuffix)
 	if err != nil {
 		return nil, err
 	}
-	for i, segment := range all {
-		err := s.write(segment.path(dir, updatesSuffix), i == 0, w)
+	var before segment
+	for _, segment := range all {
+		if gone := segment.goneSince(before); gone != nil {
+			problems = append(problems, gone)
+		}
+		err := s.write(segment.path(dir, updatesSuffix), before.number == 0, w)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		before = segment
 		if end := (stop{}); errors.As(err, &end) {
 			return problems, end.error
 		}
@@ -211,9 +219,6 @@ func Updates(dir string, s UpdatesSelection, w io.Writer) (problems []error, err
 // write writes what a segment has. That a session is up already is said by the first one.
 func (s UpdatesSelection) write(path string, isFirst bool, w io.Writer) error {
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // deleted meanwhile
-	}
 	if err != nil {
 		return err
 	}

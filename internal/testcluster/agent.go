@@ -211,18 +211,22 @@ func (a *Agent) Audited(ctx context.Context) (FIB, error) {
 	return found, nil
 }
 
-// Replayed is what the agent's binary decides again by the records of all its processes.
+// Replayed is what the agent's binary decides again by the records of all its processes. Records
+// that it cannot read are an error.
 func (a *Agent) Replayed(ctx context.Context) (r recorder.Replayed, err error) {
-	out, err := exec.CommandContext(ctx, a.Binary, "replay", "--state-dir", a.StateDir,
-		"-o", "json").Output()
+	cmd := exec.CommandContext(ctx, a.Binary, "replay", "--state-dir", a.StateDir, "-o", "json")
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err = cmd.Run()
 	exit := &exec.ExitError{}
-	if errors.As(err, &exit) && len(out) > 0 { // something differs, as it says
-		err = nil
+	switch {
+	case said.Len() > 0:
+		return r, errors.New(strings.TrimSpace(said.String()))
+	case errors.As(err, &exit) && out.Len() > 0: // something differs, as it says
+	case err != nil:
+		return r, err
 	}
-	if err == nil {
-		err = json.Unmarshal(out, &r)
-	}
-	return r, err
+	return r, json.Unmarshal(out.Bytes(), &r)
 }
 
 // MetricsAddress is the agent's default.
