@@ -1,7 +1,10 @@
 package ipam
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,5 +153,38 @@ func TestPublishedAddressesArePlain(t *testing.T) {
 			"198.51.100.99 as its address, which is not that of its Node" {
 			t.Error(l.Reason())
 		}
+	}
+}
+
+// What tunnels were before saves work, and decides nothing.
+func TestTunnelsByThoseBefore(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var last []route.Object
+	for range 300 {
+		me := calico.Node{Name: "a", IPv4: pfx("10.0.0.1/24"), IPv6: pfx("fd00::1/64"),
+			IPv4IPIPTunnelAddr: ip("10.9.0.1"), IPv4VXLANTunnelAddr: ip("10.8.0.1"),
+			IPv6VXLANTunnelAddr: ip("fd08::1")}
+		e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
+		for prefix, kind := range map[string]route.Encap{"10.1.0.0/16": route.IPIP,
+			"10.2.0.0/16": route.VXLAN, "fd02::/64": route.VXLAN} {
+			if r.IntN(4) > 0 {
+				e.Pools = append(e.Pools, route.Pool{Prefix: pfx(prefix), Encap: kind})
+			}
+		}
+		for i := range 6 {
+			n := route.Node{VTEP: fmt.Sprintf("66:00:00:00:00:0%d", r.IntN(2))}
+			for _, a := range []string{"10.0.0.%d", "fd00::%d"} {
+				if r.IntN(3) > 0 {
+					e.Nodes[ip(fmt.Sprintf(a, i+2))] = n
+				}
+			}
+		}
+		s := &calico.Snapshot{Nodes: map[string]calico.Node{"a": me}}
+		want := Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 1500}, false, nil)
+		got := Tunnels("a", e, s, MTUs{IPv4: 1500, IPv6: 1500}, false, last)
+		if !slices.Equal(got, want) {
+			t.Fatalf("after %v\ngot %v\nwant %v", last, got, want)
+		}
+		last = got
 	}
 }

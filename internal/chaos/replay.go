@@ -37,8 +37,8 @@ func (r replayed) String() string {
 }
 
 // briefly is how long a process may record before there is something to compare: its checkpoint is
-// of a few hundred routes.
-const briefly = 10 * time.Second
+// of a few hundred routes, and a busy machine takes a while.
+const briefly = recovery / 3
 
 // replayed has each of our agents' records decided again, of all processes that the cluster has
 // seen, and returns what differs.
