@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,17 +105,23 @@ func TestSamplesDoNotWaitForALook(t *testing.T) {
 func TestASlowLookDoesNotPutOffTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := withPeers(3)
-		hangs := 28 * time.Second
-		f.wait = func() { time.Sleep(hangs) }
+		const hang = 28 * time.Second
+		var hangs atomic.Bool
+		hangs.Store(true)
+		f.wait = func() {
+			if hangs.Load() {
+				time.Sleep(hang)
+			}
+		}
 		p := New(Config{Agent: f})
 		go p.Run(t.Context())
 		synctest.Wait()
 		if why := p.views.enter(); why != "" {
 			t.Fatal(why)
 		}
-		time.Sleep(hangs)
+		time.Sleep(hang)
 		synctest.Wait()
-		hangs = time.Millisecond
+		hangs.Store(false)
 		time.Sleep(lookWait + time.Second)
 		if n := f.looked(); n < 2 {
 			t.Errorf("%d looks in %s after one of 28 s", n, lookWait+time.Second)
