@@ -550,14 +550,16 @@ func TestGapIsRecorded(t *testing.T) {
 // A gap is on disk as soon as there is room, though nothing more happens; while the disk refuses
 // what is written, it does not try because of that.
 func TestGapIsRecordedAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	r := newRecorder(t, dir, 1<<20)
+	r := newRecorder(t, t.TempDir(), 1<<20)
+	w := writer{Recorder: r, ring: newRing(r.cfg, r.began, create)}
+	defer w.ring.close()
 	candidate(r, 1)
 	r.queue.dropped = 7 // had no room behind it
-	stop := start(t, r)
-	until(t, written(r, 2))
-	stop()
-	all, _ := readAll(t, dir)
+	for range 2 {
+		all := w.take(nil)
+		w.block(all.block, all.records)
+	}
+	all, _ := readAll(t, r.cfg.Dir)
 	if got := keys(all); !slices.Equal(got, []string{host(1).String(), "dropped 7"}) {
 		t.Errorf("read %v", got)
 	}
