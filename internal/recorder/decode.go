@@ -133,7 +133,7 @@ func (d *decoder) what(kind recordKind, at fib.Moment) any {
 
 func (d *decoder) candidate(at fib.Moment) *fib.CandidateChange {
 	c := &fib.CandidateChange{At: at, Received: d.moment(), Key: d.key(),
-		Origin: route.Origin(d.byte()), Kind: route.Kind(d.byte()), Preference: uint32(d.uint())}
+		Origin: d.origin(), Kind: d.kind(), Preference: uint32(d.uint())}
 	c.Paths = d.paths(&d.wanted)
 	return c
 }
@@ -143,9 +143,9 @@ func (d *decoder) decision(at fib.Moment) *Decision {
 	flags := d.byte()
 	out.Programs, out.Waiting = flags&isProgrammed != 0, flags&isWaiting != 0
 	out.Held = flags&isHeld != 0
-	out.Origin, out.Reason = route.Origin(d.byte()), d.text()
+	out.Origin, out.Reason = d.origin(), d.text()
 	if out.Programs {
-		out.Kind = route.Kind(d.byte())
+		out.Kind = d.kind()
 		out.Paths = d.paths(&d.decided)
 		out.Digest = route.Route{Kind: out.Kind, Paths: out.Paths}.Digest()
 	}
@@ -211,6 +211,19 @@ func (d *decoder) cut(n int) []byte {
 
 func (d *decoder) byte() byte     { return d.cut(1)[0] }
 func (d *decoder) digest() uint64 { return binary.BigEndian.Uint64(d.cut(8)) }
+
+func (d *decoder) origin() route.Origin { return route.Origin(d.most(byte(route.Overlay))) }
+func (d *decoder) kind() route.Kind     { return route.Kind(d.most(byte(route.Prohibit))) }
+
+// most is a byte that others count by.
+func (d *decoder) most(last byte) byte {
+	b := d.byte()
+	if b > last {
+		d.b, d.bad = nil, true
+		return 0
+	}
+	return b
+}
 
 func (d *decoder) uint() uint64 {
 	n, size := binary.Uvarint(d.b)

@@ -30,7 +30,8 @@ const (
 	enough = 64 << 10
 	// maxSpare bounds the memory that is kept for what comes next.
 	maxSpare = 8 * enough
-	// maxQueued bounds what waits while the disk stalls: the records of 50 000 new routes.
+	// maxQueued bounds what waits while the disk stalls: the records of 50 000 new routes, and as
+	// much again of what peers send.
 	maxQueued = 4 << 20
 	// retryAfter is the pause after the disk has refused something.
 	retryAfter = 10 * time.Second
@@ -221,6 +222,7 @@ type waiting struct {
 	block    []byte
 	records  int
 	complete uint64 // block ends the checkpoint of that segment; 0: of none
+	keys     int    // of that checkpoint
 	inputs   inputs // as they are after block
 }
 
@@ -229,7 +231,7 @@ type waiting struct {
 func (r *Recorder) take(spare []byte) (w waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w = waiting{taken: r.taken, complete: r.complete, inputs: r.inputs}
+	w = waiting{taken: r.taken, complete: r.complete, keys: r.stands, inputs: r.inputs}
 	r.inputs.isShared = true
 	r.taken, r.complete = nil, 0
 	if w.records = r.queue.records; w.records > 0 {
@@ -312,6 +314,22 @@ func (r *Recorder) hasRoom(ctx context.Context, segment uint64) bool {
 	return false
 }
 
+// wait waits until something is to be written, and a while longer for what can be written with it,
+// unless that is enough already.
+func wait(ctx context.Context, wake, full <-chan struct{}, timer *time.Timer,
+	gather time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-wake:
+		timer.Reset(gather)
+		select {
+		case <-ctx.Done():
+		case <-full:
+		case <-timer.C:
+		}
+	}
+}
+
 func (r *Recorder) write(ctx context.Context) {
 	w := writer{Recorder: r, ring: newRing(r.cfg, r.began, r.open)}
 	w.ring.preamble = w.preamble
@@ -320,17 +338,7 @@ func (r *Recorder) write(ctx context.Context) {
 	timer := time.NewTimer(r.gather)
 	defer timer.Stop()
 	for ends := 0; ends < 2; { // the second time with what take has recorded
-		select {
-		case <-ctx.Done():
-		case <-r.wake:
-			timer.Reset(r.gather)
-			select {
-			case <-ctx.Done():
-			case <-r.full:
-			case <-timer.C:
-			}
-		}
-		if ctx.Err() != nil {
+		if wait(ctx, r.wake, r.full, timer, r.gather); ctx.Err() != nil {
 			ends++
 		}
 		all := r.take(spare)
@@ -340,7 +348,7 @@ func (r *Recorder) write(ctx context.Context) {
 		w.block(all.block, all.records)
 		w.inputs = all.inputs
 		if all.complete != 0 {
-			w.ring.complete(all.complete, r.keysStanding(), time.Now())
+			w.ring.complete(all.complete, all.keys, time.Now())
 		}
 		if spare = all.block; cap(spare) > maxSpare {
 			spare = nil
@@ -356,13 +364,6 @@ type writer struct {
 	plan     planWritten
 	inputs   inputs // as of what was last written
 	dropped  uint64 // records, when it wrote last
-}
-
-// keysStanding is how many keys the last checkpoint has.
-func (r *Recorder) keysStanding() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stands
 }
 
 // preamble writes what a segment begins with, and has the rest of the checkpoint taken. It is half

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -464,4 +465,71 @@ func TestTwoRecordersOfADirectory(t *testing.T) {
 	if got := keys(all); len(problems) > 0 || !slices.Equal(got, want) {
 		t.Errorf("read %v, problems %v", got, problems)
 	}
+}
+
+// FuzzSegment has each command read a segment with any records, whole or as bytes, and a good one
+// behind it.
+func FuzzSegment(f *testing.F) {
+	quiet := Config{Node: "node-1", Log: slog.New(slog.DiscardHandler)}
+	r := New(quiet)
+	tell(r, 1)
+	r.Stands([]fib.CandidateChange{{Key: host(2), Origin: route.Own, Kind: route.Drop, At: 1}},
+		fib.Decision{Key: host(2), Origin: route.Own, Programs: true, Kind: route.Drop, At: 1})
+	e := r.begin(kindComplete, 1)
+	e.uint(1)
+	e.uint(1)
+	r.end()
+	tell(r, 3)
+	w := writer{Recorder: r}
+	var all [][]byte // bodies of blocks
+	add := func(block []byte, records int) {
+		if records > 0 {
+			all = append(all, bytes.Clone(block[durable.BlockHeader+1:]))
+		}
+	}
+	waiting := r.take(nil)
+	for _, t := range waiting.taken {
+		w.differences(add, t)
+	}
+	add(waiting.block, waiting.records)
+	for _, body := range all {
+		f.Add(body, false)
+	}
+	f.Add(slices.Concat(all[0], all[1][8:], all[2][8:]), false)
+	head := func() []byte {
+		var b bytes.Buffer
+		ring := newRing(quiet, time.Unix(1, 0), nil)
+		ring.segments = []segment{{}}
+		err := ring.beginWith(time.Unix(1, 0), func(block []byte) error {
+			b.Write(block)
+			return nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b.Bytes()
+	}()
+	block := func(body []byte) []byte {
+		return durable.EndBlock(append(durable.StartBlock(nil, blockRecords), body...))
+	}
+	good := slices.Concat(head, block(all[len(all)-1]))
+	f.Add(good, true)
+	dir := f.TempDir() // of this process, which tries one at a time
+	f.Fuzz(func(t *testing.T, b []byte, isFile bool) {
+		if !isFile && len(b) < durable.MaxBlock {
+			b = slices.Concat(head, block(b))
+		}
+		for i, file := range [][]byte{b, good} {
+			path := segment{number: uint64(i + 1)}.path(dir, suffix)
+			if err := os.WriteFile(path, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := readEach(t, dir)
+		if i := slices.IndexFunc(got.history, func(s Step) bool {
+			return s.Step == StepWanted && s.Prefix == host(3).Prefix
+		}); i < 0 {
+			t.Error("the segment behind it was not read")
+		}
+	})
 }

@@ -18,11 +18,7 @@ import (
 	"vpp-route-agent/internal/mrt"
 )
 
-const (
-	updatesSuffix = ".mrt"
-	// updatesMost bounds the messages that wait while the disk stalls.
-	updatesMost = 4 << 20
-)
+const updatesSuffix = ".mrt"
 
 // updates keeps what peers sent, in a ring of its own, so that a peer that floods pushes out
 // nothing but messages. Its segments are files of MRT. It implements bgp.Tap for each session.
@@ -104,7 +100,7 @@ func (u *updates) add(write func(b []byte) []byte) {
 
 // queueUp queues a record, or counts it if too many wait. The caller holds mu.
 func (u *updates) queueUp(write func(b []byte) []byte) {
-	if len(u.queue) >= updatesMost {
+	if len(u.queue) >= maxQueued {
 		u.stats.Dropped++
 		return
 	}
@@ -128,16 +124,7 @@ func (u *updates) run(ctx context.Context) {
 	defer timer.Stop()
 	var spare []byte
 	for last := false; !last; {
-		select {
-		case <-ctx.Done():
-		case <-u.wake:
-			timer.Reset(u.owner.gather)
-			select {
-			case <-ctx.Done():
-			case <-u.full:
-			case <-timer.C:
-			}
-		}
+		wait(ctx, u.wake, u.full, timer, u.owner.gather)
 		last = ctx.Err() != nil
 		u.mu.Lock()
 		block, records, changes := u.queue, u.records, u.changes

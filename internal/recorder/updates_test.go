@@ -189,7 +189,7 @@ func TestUpdatesWhileTheDiskStalls(t *testing.T) {
 	r.updates.mu.Lock()
 	queued := cap(r.updates.queue)
 	r.updates.mu.Unlock()
-	if s := updateStats(r); s.Dropped == 0 || s.Dropped > 5000 || queued > 2*updatesMost {
+	if s := updateStats(r); s.Dropped == 0 || s.Dropped > 5000 || queued > 2*maxQueued {
 		t.Errorf("%d messages were dropped, %d bytes are queued", s.Dropped, queued)
 	}
 	stop()

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/recorder"
+	"vpp-route-agent/internal/testlog"
+)
+
+// recordIn lets a process record in a state directory that something settled.
+func recordIn(t *testing.T, dir string) {
+	t.Helper()
+	r := recorder.New(recorder.Config{Dir: recorderDir(dir), Size: 1 << 20, Updates: 1 << 20,
+		Node: "a", Version: "v1", Log: testlog.New(t)})
+	r.Checkpoints(func(func() bool) {})
+	r.Settled(fib.Moment(time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // writes what there is
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each command names the segment that is damaged, and that which is gone, on standard error.
+func TestCommandsNameWhatIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	for range 5 {
+		recordIn(t, dir)
+	}
+	damaged := filepath.Join(recorderDir(dir), "0000000002.rec")
+	b, err := os.ReadFile(damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	err = errors.Join(os.WriteFile(damaged, b, 0o600),
+		os.Remove(filepath.Join(recorderDir(dir), "0000000004.rec")),
+		os.MkdirAll(filepath.Join(recorderDir(dir), "updates"), 0o700),
+		os.WriteFile(filepath.Join(recorderDir(dir), "updates", "0000000001.mrt"),
+			bytes.Repeat([]byte{0xff}, 100), 0o600),
+		os.WriteFile(filepath.Join(recorderDir(dir), "updates", "0000000003.mrt"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofRecords := []string{"not read: " + damaged + ": damaged: ", "not read: segment 4 is gone"}
+	for command, want := range map[string][]string{
+		"history 10.0.0.0/24": ofRecords, "trace": ofRecords, "dump": ofRecords,
+		"replay": ofRecords,
+		"mrt": {"not read: " + filepath.Join(recorderDir(dir), "updates", "0000000001.mrt") +
+			": damaged at byte 0: ", "not read: segment 2 is gone"},
+	} {
+		root := newCommand()
+		var out, said bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&said)
+		root.SetArgs(append(strings.Fields(command), "--state-dir", dir))
+		if err := root.Execute(); err != nil && !errors.Is(err, errSilent) {
+			t.Errorf("%s: %v", command, err)
+		}
+		for _, text := range want {
+			if !strings.Contains(said.String(), text) {
+				t.Errorf("%s says %q, and not %q", command, said.String(), text)
+			}
+		}
+	}
+}
+
+// replay says what it could not compare.
+func TestPrintReplayed(t *testing.T) {
+	at := func(minute int) time.Time {
+		return time.Date(2026, 11, 27, 9, minute, 0, 0, time.Local)
+	}
+	var b strings.Builder
+	err := printReplayed(&b, recorder.Replayed{Runs: []recorder.Run{
+		{Process: at(1), Version: "v1", From: at(2), To: at(9), Inputs: 1204, Compared: 1100,
+			Plans: 1, Keys: 312, Gaps: 1, Undecided: 2, NotCompared: []recorder.NotCompared{
+				{From: at(3), To: at(4), Moments: 12, Inputs: 1, Reason: recorder.ReasonMissing}}},
+		{Process: at(10), Version: "v1", Problem: recorder.ReasonShort.String(),
+			NotCompared: []recorder.NotCompared{{Reason: recorder.ReasonShort}}},
+	}})
+	const want = `Run of 2026-11-27 09:01:00, v1: 1204 inputs from 2026-11-27 09:02:00 to ` +
+		`2026-11-27 09:09:00; compared 1100 decisions and 1 plan; the same 312 routes, ` +
+		`2 inputs not decided upon, 1 gap
+  not compared from 2026-11-27 09:03:00 to 2026-11-27 09:04:00, 12 moments and 1 input: ` +
+		`records are missing, up to a whole checkpoint
+Run of 2026-11-27 09:10:00, v1: not compared: the records of the process end before its first ` +
+		`checkpoint is whole and all decided
+`
+	if got := b.String(); err != nil || got != want {
+		t.Errorf("got\n%s\nwant\n%s%v", got, want, err)
+	}
+}
