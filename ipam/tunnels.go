@@ -27,10 +27,10 @@ const (
 // MTUs are those of the interfaces that tunnelled packets of a family leave by, 0: not known.
 type MTUs struct{ IPv4, IPv6 uint16 }
 
-// Tunnels are what e needs in the data plane: of each kind the tunnel interface with its address,
-// and an endpoint for each other node, also for those to which packets leave plain, since their
-// packets may come tunnelled. They are sorted. An IPIP device of Linux needs no endpoints. What is
-// as in last, those before, is taken from there: a node that joins costs one new object.
+// Tunnels are what e needs in the data plane, sorted: of each kind the interface with its address,
+// and an endpoint for each other node, also where packets leave plain, as they may come tunnelled.
+// An IPIP device of Linux needs no endpoints. Those that last has, the tunnels of the plan before,
+// are taken from it: a node that joins costs one allocation and not one for each node.
 func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTUs,
 	linux bool, last []route.Object) (all []route.Object) {
 	felix, me := s.FelixOn(self), s.Nodes[self]
@@ -130,8 +130,8 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 	return all
 }
 
-// endpoint returns e as it is in last, if it is there, and takes all before it from there: what is
-// asked for comes in their order.
+// endpoint returns e, or its equal in last, which saves an allocation. It moves last past what
+// sorts before e: callers ask in that order.
 func endpoint(e route.Endpoint, last *[]route.Object) route.Object {
 	for i, o := range *last {
 		was, is := o.(route.Endpoint)

@@ -100,8 +100,8 @@ func (a *Agent) planRemotes() {
 	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
 }
 
-// remoteRoutes are the routes of a plan as the FIB engine takes them. Paths that are as in last,
-// those before, are taken from there.
+// remoteRoutes are the routes of a plan as the FIB engine takes them. Paths that have not changed
+// since last, the routes before, are shared with it.
 func remoteRoutes(origin route.Origin, p ipam.RemotePlan, last []route.Route) []route.Route {
 	if len(p.Routes) == 0 {
 		return nil

@@ -70,8 +70,8 @@ type Facts struct {
 	InterfacesRead bool
 	// NodeMTUs are those of the interfaces with this node's addresses; 0: there was none.
 	NodeMTUs ipam.MTUs
-	// Tunnels are those of the plan before: equal ones are taken from there, and cost nothing.
-	// Nothing else depends on them.
+	// Tunnels are those of the plan before. They save allocations and decide nothing, so they are
+	// not recorded.
 	Tunnels []route.Object
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes map[netip.Addr]route.Node

@@ -55,8 +55,8 @@ type PathStatus struct {
 const listings = 4
 
 // serveRoutes lists the routes of the FIB engine: all, or those inside ?prefix= and those that
-// cover it, with what they have forwarded if ?counters=true. Queries for a single address bypass
-// the queue of listing.
+// cover it, with what they have forwarded if ?counters=true. Queries for a single address do not
+// wait for a turn.
 func (a *Agent) serveRoutes(w http.ResponseWriter, r *http.Request, listing chan struct{}) {
 	var within netip.Prefix
 	if text := r.URL.Query().Get("prefix"); text != "" {
