@@ -248,7 +248,11 @@ func (a *Agent) Fetch(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %s", path, resp.Status, bytes.TrimSpace(body))
+	}
+	return body, err
 }
 
 // Figure is the number behind a line's beginning in what Fetch reads, as a metric without labels.
