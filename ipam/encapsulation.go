@@ -67,8 +67,9 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 			if !hasVXLAN(e, a.Is6()) {
 				continue
 			}
-			if e.Nodes[a] = vtep(s.Nodes[n.Name], a.Is6()); e.Nodes[a].NoVTEP != "" {
-				problem(n.Name, e.Nodes[a].NoVTEP)
+			n.VXLAN = vtep(s.Nodes[n.Name], a.Is6())
+			if e.Nodes[a] = n; n.NoVTEP() != "" {
+				problem(n.Name, n.NoVTEP())
 			}
 		}
 	}
@@ -107,21 +108,18 @@ func hasVXLAN(e *route.Encapsulation, v6 bool) bool {
 	})
 }
 
-// vtep is a Node with its VXLAN device. Felix makes none without an address for it
+// vtep is the VXLAN device of a Node. Felix makes none without an address for it
 // (felix/calc/vxlan_resolver.go).
-func vtep(n calico.Node, v6 bool) route.Node {
-	out := route.Node{Name: n.Name}
+func vtep(n calico.Node, v6 bool) *route.VTEP {
 	own, field := vxlanAddress(n, v6)
 	if !own.IsValid() {
-		out.NoVTEP = fmt.Sprintf("%s of Node(%s) is missing", field, n.Name)
-		return out
+		return &route.VTEP{Missing: fmt.Sprintf("%s of Node(%s) is missing", field, n.Name)}
 	}
 	mac, err := n.VTEPMAC(v6)
 	if err != nil {
-		out.NoVTEP = fmt.Sprintf("Node(%s): %v", n.Name, err)
+		return &route.VTEP{Address: own, Missing: fmt.Sprintf("Node(%s): %v", n.Name, err)}
 	}
-	out.VTEP, out.Tunnel = mac, own
-	return out
+	return &route.VTEP{MAC: mac, Address: own}
 }
 
 func vxlanAddress(n calico.Node, v6 bool) (a netip.Addr, field string) {

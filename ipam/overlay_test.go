@@ -89,8 +89,9 @@ func TestVTEPs(t *testing.T) {
 		tc.edit(&b)
 		s.Nodes["b"] = b
 		e, problems := Encapsulation("a", allTunnels, false, s)
-		if got := e.Nodes[ip("192.0.2.9")]; got != (route.Node{Name: "b", VTEP: tc.vtep,
-			NoVTEP: tc.why, Tunnel: b.IPv4VXLANTunnelAddr}) {
+		want := route.Node{Name: "b", VXLAN: &route.VTEP{MAC: tc.vtep, Missing: tc.why,
+			Address: b.IPv4VXLANTunnelAddr}}
+		if got := e.Nodes[ip("192.0.2.9")]; !got.Equal(want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		l := e.Leaves(e.PoolOf(pfx("10.1.0.64/26")), ip("192.0.2.9"))
@@ -107,12 +108,12 @@ func TestVTEPs(t *testing.T) {
 				ends = append(ends, end.Outer.String())
 			}
 		}
-		want := "192.0.2.9 198.51.100.7 fd77::9"
+		reached := "192.0.2.9 198.51.100.7 fd77::9"
 		if tc.why != "" {
-			want = "198.51.100.7 fd77::9"
+			reached = "198.51.100.7 fd77::9"
 		}
-		if got := strings.Join(ends, " "); got != want {
-			t.Errorf("%s: tunnels to %s, want %s", name, got, want)
+		if got := strings.Join(ends, " "); got != reached {
+			t.Errorf("%s: tunnels to %s, want %s", name, got, reached)
 		}
 	}
 }

@@ -117,11 +117,11 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 	nodes := nodesOf(e, own.Is6())
 	all = slices.Grow(all, len(nodes))
 	for _, a := range nodes {
-		if far := e.Nodes[a].VTEP; far != "" {
+		if far := e.Nodes[a].VXLAN; far != nil && far.Missing == "" {
 			x := route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI, Port: link.VXLAN.Port,
-				MAC: far}
+				MAC: far.MAC}
 			if linux {
-				x.Tunnel = e.Nodes[a].Tunnel
+				x.Tunnel = far.Address
 			}
 			all = append(all,
 				endpoint(route.Endpoint{Interface: link.Name, Outer: a, VXLAN: x}, last))

@@ -172,7 +172,7 @@ func TestTunnelsByThoseBefore(t *testing.T) {
 			}
 		}
 		for i := range 6 {
-			n := route.Node{VTEP: fmt.Sprintf("66:00:00:00:00:0%d", r.IntN(2))}
+			n := route.Node{VXLAN: &route.VTEP{MAC: fmt.Sprintf("66:00:00:00:00:0%d", r.IntN(2))}}
 			for _, a := range []string{"10.0.0.%d", "fd00::%d"} {
 				if r.IntN(3) > 0 {
 					e.Nodes[ip(fmt.Sprintf(a, i+2))] = n

@@ -165,7 +165,7 @@ func (a *Agent) formerForms(now time.Time) Former {
 		}
 		e, _ := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, a.snapshot)
 		for addr, n := range e.Nodes {
-			if n.NoVTEP != "" && p.Encap == route.VXLAN && addr.Is6() == p.Prefix.Addr().Is6() {
+			if n.NoVTEP() != "" && p.Encap == route.VXLAN && addr.Is6() == p.Prefix.Addr().Is6() {
 				return false
 			}
 		}

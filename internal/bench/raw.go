@@ -126,7 +126,7 @@ func (r *raw) program(prefixes []netip.Prefix, request []byte) (time.Duration, e
 
 // exchange writes n frames, which add appends without their contexts, and reads an answer to each.
 func (r *raw) exchange(n int, answer answer, add func(out []byte, i int) []byte) error {
-	room := make(chan int, rawWindow) // replies that were read
+	room := make(chan int, min(n, rawWindow)) // replies that were read
 	failed := make(chan error, 1)
 	go func() {
 		failed <- r.replies(n, answer, room)

@@ -93,7 +93,7 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 			route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
 		r.dp.tell(facts)
 		e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{
-			addr("10.0.0.2"): {Name: "b", VTEP: "66:00:00:00:00:02"}},
+			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{MAC: "66:00:00:00:00:02"}}},
 			Pools: []route.Pool{{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN}}}
 		pools := func(e *route.Encapsulation, overlay ...route.Route) {
 			r.set(func(w *Wanted) {
@@ -118,7 +118,8 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 			t.Errorf("%s, %s", s.State, s.Reason)
 		}
 		broken := *e
-		broken.Nodes = map[netip.Addr]route.Node{addr("10.0.0.2"): {Name: "b", NoVTEP: "why"}}
+		broken.Nodes = map[netip.Addr]route.Node{
+			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{Missing: "why"}}}
 		pools(&broken, ours)
 		check(t, "the node has no VTEP", r.dp.printOps(), "del 10.4.0.0/26")
 		if s := r.state("10.4.0.0/26"); s.Reason.String() != "IPPool(v) has VXLAN: why" {
@@ -145,7 +146,8 @@ func TestRoutesThroughATunnelThatWasLost(t *testing.T) {
 		ipip := route.Endpoint{Interface: "tunl0", Outer: addr("10.0.0.2")}
 		r.set(func(w *Wanted) {
 			w.Encapsulation = &route.Encapsulation{Own4: pfx("10.0.0.1/24"),
-				Nodes: map[netip.Addr]route.Node{vtep.Outer: {Name: "b", VTEP: vtep.VXLAN.MAC}},
+				Nodes: map[netip.Addr]route.Node{
+					vtep.Outer: {Name: "b", VXLAN: &route.VTEP{MAC: vtep.VXLAN.MAC}}},
 				Pools: []route.Pool{
 					{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN},
 					{Name: "i", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP}}}

@@ -296,9 +296,9 @@ func (w *walker) encapsulate() {
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkHops4), 0, 5, rapid.ID).Draw(
 		w.t, "nodes") {
-		n := route.Node{Name: s, VTEP: "66:00:00:00:00:01"}
+		n := route.Node{Name: s, VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}}
 		if rapid.IntRange(0, 3).Draw(w.t, "no VTEP") == 0 {
-			n = route.Node{Name: s, NoVTEP: "it has none"}
+			n = route.Node{Name: s, VXLAN: &route.VTEP{Missing: "it has none"}}
 		}
 		e.Nodes[addr(s)] = n
 	}
@@ -318,9 +318,9 @@ func (w *walker) handEncapsulation() {
 	if w.w.encap != nil {
 		for a, n := range w.w.encap.Nodes {
 			w.endpoints = append(w.endpoints, route.Endpoint{Interface: "tunl0", Outer: a})
-			if n.VTEP != "" {
+			if n.NoVTEP() == "" {
 				w.endpoints = append(w.endpoints, route.Endpoint{Interface: "vxlan.calico",
-					Outer: a, VXLAN: route.VXLANSettings{MAC: n.VTEP}})
+					Outer: a, VXLAN: route.VXLANSettings{MAC: n.VXLAN.MAC}})
 			}
 		}
 	}

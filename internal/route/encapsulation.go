@@ -102,11 +102,31 @@ func (p Pool) LeftToFelix() string {
 
 // Node is another node, as one of its addresses has it.
 type Node struct {
-	Name string
-	// VTEP is the MAC address of its VXLAN device, as net.HardwareAddr prints it; "": no pool of
-	// the address's family has VXLAN, or NoVTEP says why it has none.
-	VTEP, NoVTEP string
-	Tunnel       netip.Addr // the address of that device
+	Name  string
+	VXLAN *VTEP // nil: no pool of the address's family has VXLAN
+}
+
+// VTEP is the VXLAN device of a node.
+type VTEP struct {
+	MAC     string // as net.HardwareAddr prints it
+	Address netip.Addr
+	Missing string // why there is none; "": there is one
+}
+
+// Equal reports whether both are the same.
+func (n Node) Equal(m Node) bool {
+	if n.VXLAN == nil || m.VXLAN == nil {
+		return n == m
+	}
+	return n.Name == m.Name && *n.VXLAN == *m.VXLAN
+}
+
+// NoVTEP says why VXLAN packets cannot be sent to it; "": they can, or no pool has VXLAN.
+func (n Node) NoVTEP() string {
+	if n.VXLAN == nil {
+		return ""
+	}
+	return n.VXLAN.Missing
 }
 
 // Encapsulation says how packets of this node leave. It is not changed once it is made.
@@ -127,7 +147,7 @@ func (e *Encapsulation) Equal(f *Encapsulation) bool {
 		return e == f
 	}
 	return e.Own4 == f.Own4 && e.Own6 == f.Own6 && slices.Equal(e.Pools, f.Pools) &&
-		maps.Equal(e.Nodes, f.Nodes) && maps.Equal(e.Published, f.Published)
+		maps.EqualFunc(e.Nodes, f.Nodes, Node.Equal) && maps.Equal(e.Published, f.Published)
 }
 
 // Leaving is how packets to a prefix leave towards a next hop.
@@ -243,8 +263,8 @@ func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 		l.why, l.name, l.Refused = poolWaits, pool.Waits, true
 	case !isNode:
 		l.why, l.Refused = isNoNode, true
-	case pool.Encap == VXLAN && node.NoVTEP != "":
-		l.why, l.name, l.Refused = nodeHasNoVTEP, node.NoVTEP, true
+	case pool.Encap == VXLAN && node.NoVTEP() != "":
+		l.why, l.name, l.Refused = nodeHasNoVTEP, node.NoVTEP(), true
 	default:
 		l.why, l.name = nodeIsFar, node.Name
 		l.Encap, l.From, l.To = pool.Encap, own.Addr(), nextHop

@@ -12,8 +12,9 @@ func TestEncapsulationsAreEqual(t *testing.T) {
 	a, b := netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("10.0.0.2/24")
 	full := func() *route.Encapsulation {
 		return &route.Encapsulation{Own4: a, Own6: a,
-			Pools:     []route.Pool{{Name: "pods", Prefix: a}},
-			Nodes:     map[netip.Addr]route.Node{b.Addr(): {Name: "b"}},
+			Pools: []route.Pool{{Name: "pods", Prefix: a}},
+			Nodes: map[netip.Addr]route.Node{
+				b.Addr(): {Name: "b", VXLAN: &route.VTEP{MAC: "m"}}},
 			Published: map[netip.Addr]string{b.Addr(): "c"}}
 	}
 	none := (*route.Encapsulation)(nil)
@@ -24,7 +25,9 @@ func TestEncapsulationsAreEqual(t *testing.T) {
 		func(e *route.Encapsulation) { e.Pools[0].CrossSubnet = true },
 		func(e *route.Encapsulation) { e.Own4 = b },
 		func(e *route.Encapsulation) { e.Own6 = b },
-		func(e *route.Encapsulation) { e.Nodes[b.Addr()] = route.Node{Name: "b", NoVTEP: "why"} },
+		func(e *route.Encapsulation) {
+			e.Nodes[b.Addr()] = route.Node{Name: "b", VXLAN: &route.VTEP{Missing: "why"}}
+		},
 		func(e *route.Encapsulation) { e.Published = nil },
 	}
 	if n := reflect.TypeFor[route.Encapsulation]().NumField(); n != len(changes) {
