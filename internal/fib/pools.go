@@ -67,8 +67,9 @@ func (s *selection) setEncapsulation(to *route.Encapsulation) {
 		!slices.Equal(before.Pools, to.Pools) {
 		s.poolsChanged()
 	} else {
-		nodesChanged(s, before.Nodes, to.Nodes)
-		nodesChanged(s, before.Published, to.Published)
+		nodesChanged(s, before.Nodes, to.Nodes, route.Node.Equal)
+		nodesChanged(s, before.Published, to.Published,
+			func(a, b string) bool { return a == b })
 	}
 	s.refresh()
 }
@@ -94,7 +95,8 @@ func (s *selection) poolsChanged() {
 }
 
 // nodesChanged has those path sets resolved again that name a node that came, went or changed.
-func nodesChanged[V comparable](s *selection, before, after map[netip.Addr]V) {
+func nodesChanged[V any](s *selection, before, after map[netip.Addr]V,
+	equal func(a, b V) bool) {
 	changed := func(a netip.Addr) {
 		hop := s.hops.byKey[NextHop{Address: a}]
 		if hop == nil {
@@ -112,7 +114,7 @@ func nodesChanged[V comparable](s *selection, before, after map[netip.Addr]V) {
 		if there {
 			left--
 		}
-		if !there || was != n {
+		if !there || !equal(was, n) {
 			changed(a)
 		}
 	}
