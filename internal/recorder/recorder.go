@@ -60,9 +60,9 @@ type Recorder struct {
 	began time.Time // what moments count from; it has a monotonic clock
 	wake  chan struct{}
 	full  chan struct{}
-	// gather is the constant, and open makes a segment, but for tests.
-	gather time.Duration
-	open   func(path string) (*os.File, error)
+	// gather and endWait are the constants, and open makes a segment, but for tests.
+	gather, endWait time.Duration
+	open            func(path string) (*os.File, error)
 	// checkpoint is Engine.Checkpoint; nil: there is nothing to tell.
 	checkpoint func(pause func() bool)
 	begun      chan struct{} // a segment has
@@ -123,7 +123,7 @@ type Stats struct {
 func New(c Config) *Recorder {
 	r := &Recorder{cfg: c, began: time.Now(), wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1), begun: make(chan struct{}, 1), open: create, gather: gather,
-		inFlight: map[uint64]flying{}}
+		endWait: endWait, inFlight: map[uint64]flying{}}
 	if c.Updates > 0 {
 		r.updates = newUpdates(r, c.Updates)
 	}
@@ -262,7 +262,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	r.takeCheckpoints(ctx)
 	select {
 	case <-done:
-	case <-time.After(endWait):
+	case <-time.After(r.endWait):
 		r.cfg.Log.Warn("the disk of the recorder stalls; its last records are lost")
 	}
 	return nil

@@ -51,9 +51,10 @@ func start(t *testing.T, r *Recorder) (stop func()) {
 	return stop
 }
 
+// newRecorder writes at once, and at its end all that it has, on a slow machine, too.
 func newRecorder(t *testing.T, dir string, size int64) *Recorder {
 	r := New(Config{Dir: dir, Size: size, Node: "node-1", Version: "v1", Log: testlog.New(t)})
-	r.gather = 0
+	r.gather, r.endWait = 0, time.Minute
 	return r
 }
 
@@ -510,6 +511,7 @@ func TestDiskStalls(t *testing.T) {
 	}
 	defer stalls.Close()
 	r := newRecorder(t, dir, 64<<20)
+	r.endWait = endWait
 	r.open = func(string) (*os.File, error) { return stalls, nil }
 	stop := start(t, r)
 	const n = 400_000
@@ -576,7 +578,7 @@ func TestRecordTooLong(t *testing.T) {
 	long := route.Facts{Identity: strings.Repeat("x", durable.MaxBlock)}
 	stop := start(t, r)
 	candidate(r, 1)
-	until(t, written(r, 1))
+	until(t, written(r, 2)) // and the checkpoint's end, which is not to be lost with what comes
 	r.Facts(r.At(time.Now()), long)
 	until(t, func() bool { return r.Stats().Dropped > 0 })
 	candidate(r, 2)

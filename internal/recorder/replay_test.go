@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,11 +58,32 @@ func (p *plane) tell(f route.Facts) {
 	p.facts <- f
 }
 
-// record lets an engine go through n random changes and returns what it had at the end.
+// untilDecided is a Recorder of an engine that says when all has been decided behind what is
+// learned about key. The engine calls it under its lock.
+type untilDecided struct {
+	*Recorder
+	key     route.Key
+	learned bool
+	done    atomic.Bool
+}
+
+func (r *untilDecided) Candidate(c fib.CandidateChange) {
+	r.Recorder.Candidate(c)
+	r.learned = r.learned || c.Key == r.key
+}
+
+func (r *untilDecided) Settled(at fib.Moment) {
+	if r.Recorder.Settled(at); r.learned {
+		r.done.Store(true)
+	}
+}
+
+// record records what an engine does with n random changes, up to where it has decided all.
 func record(t *testing.T, r *Recorder, n int, seed uint64) {
 	t.Helper()
 	p := &plane{facts: make(chan route.Facts, 1), away: map[netip.Addr]bool{}}
-	e := fib.New(fib.Config{Dataplane: p, Recorder: r, Log: testlog.New(t)})
+	ends := &untilDecided{Recorder: r, key: host(60_000)}
+	e := fib.New(fib.Config{Dataplane: p, Recorder: ends, Log: testlog.New(t)})
 	r.Checkpoints(e.Checkpoint)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -129,15 +151,18 @@ func record(t *testing.T, r *Recorder, n int, seed uint64) {
 		}
 		if i%500 == 0 {
 			time.Sleep(2 * time.Millisecond) // for next hops to be asked about
+			until(t, func() bool {           // what comes next has room, however slow the disk is
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return len(r.queue.b) < enough
+			})
 		}
 	}
 	w.Converging = false
 	e.Set(w)
 	until(t, func() bool { return e.Stats().Queued == 0 })
-	before := r.Stats().Written
-	facts.Version = "last"
-	p.tell(facts)
-	until(t, written(r, before+1))
+	e.Learn(fib.BestPaths{Prefix: ends.key.Prefix, Paths: []route.Path{{NextHop: hops[0]}}})
+	until(t, ends.done.Load)
 }
 
 // What was recorded is decided again as it was, also when the beginning is gone.

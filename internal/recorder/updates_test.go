@@ -173,6 +173,7 @@ func TestUpdatesWhileTheDiskStalls(t *testing.T) {
 	}
 	defer stalls.Close()
 	r := newUpdatesRecorder(t, dir, 64<<20)
+	r.endWait = endWait
 	r.open = func(string) (*os.File, error) { return stalls, nil }
 	stop := start(t, r)
 	tap := r.Tap(sessionWith(1))
