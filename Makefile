@@ -102,12 +102,15 @@ PROMISED := $(PROMISED)$(if $(wildcard $(BUILD)/kube-apiserver),$(comma)Kubernet
 # At the end of each of its programs the race detector waits for more races: a second, if not told.
 test: export GORACE ?= atexit_sleep_ms=100
 
-# Everything that must hold, on every real part that the machine has; go vet is lint's. The model of
-# the reflector controller is one goroutine: nothing can race, and it takes five times as long with
-# the detector.
+# Random walks take five times as long with the race detector. The model of the reflector controller
+# is one goroutine: nothing can race. The agent and the FIB take all walks without the detector, and
+# a tenth with it (their race_test.go).
+WALKS := ./bgp/reflector ./internal/agent ./internal/fib
+
+# Everything that must hold, on every real part that the machine has; go vet is lint's.
 test: tools build lint
 	{ CGO_ENABLED=0 go test -trimpath -vet=off -json $(filter-out -race,$(TESTFLAGS)) \
-	    ./bgp/reflector; model=$$?; \
+	    $(WALKS); model=$$?; \
 	  CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) \
 	    $$(go list ./... | grep -v '/bgp/reflector$$') && exit $$model; } | \
 	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'

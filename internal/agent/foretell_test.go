@@ -125,7 +125,7 @@ func TestPlanForetellsTunnels(t *testing.T) {
 				}
 				n.dataplane.mu.Unlock()
 				n.dataplane.facts <- f
-				time.Sleep(10 * time.Minute) // tunnels that no pool needs stay for a while
+				time.Sleep(2 * time.Minute) // tunnels that no pool needs stay for a while
 				synctest.Wait()
 			}
 		}

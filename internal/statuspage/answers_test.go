@@ -233,7 +233,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 // A client that never reads is cut off, and costs no more than what its connection holds.
 func TestStreamOfADeafClientIsCut(t *testing.T) {
 	f := withPeers(20_000) // several megabytes: more than sockets hold
-	p, address := serve(t, f, func(p *Page) { p.patience = 50 * time.Millisecond })
+	p, address := serve(t, f, func(p *Page) { p.patience = 2 * time.Second })
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
