@@ -322,7 +322,7 @@ func (h *harness) newPeer(t *tab, s *scene) (string, []string, error) {
 	if err := t.show("#peers"); err != nil {
 		return "", nil, err
 	}
-	focus := `document.activeElement.getAttribute('aria-label').startsWith('node-3,')`
+	focus := `document.activeElement.getAttribute('aria-label')?.startsWith('node-3,')`
 	err := t.eval(`document.querySelector('.map [aria-label^="node-3,"]').focus()`, nil)
 	if err == nil {
 		err = t.await("it has the focus", focus)
