@@ -31,7 +31,7 @@ func (h *harness) judge(small, large, empty *scene) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return errors.Join(h.firstPaint(large, empty), h.pictures(small))
+	return errors.Join(h.judgeCrowd(), h.firstPaint(large, empty), h.pictures(small))
 }
 
 func (h *harness) judgeSmall(s *scene) error {

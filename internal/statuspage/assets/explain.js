@@ -117,8 +117,8 @@ function dataplane(d) {
     ["Leaves by", m && hops(m.paths)],
     ["Our entry", d.entry], ["Not told", d.problem],
     ["Forwarded", d.packets === undefined ? null : sent(d)], ["Not counted", d.notCounted],
-    ...(d.nextHops ?? []).map((p) => ["Sent, for whatever prefix,",
-      h("span", {}, "to ", hop(p, {}, 0), `: ${sent(p)}`)]),
+    ...(d.nextHops ?? []).map((p) => ["Sent to a next hop",
+      h("span", {}, hop(p, {}, 0), `: ${sent(p)}, for whatever prefix`)]),
     ["Not counted by next hop", d.nextHopsNotCounted !== d.notCounted && d.nextHopsNotCounted],
   ]);
 }

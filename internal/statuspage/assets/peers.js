@@ -157,7 +157,8 @@ export function peersView(app) {
     });
     for (const c of plan.captions) {
       labels.append(s("text", { class: "caption", x: c.x + 4, y: c.y },
-        `${layerNames[c.layer]} (${c.count})`));
+        `${layerNames[c.layer]} (${count(c.count)}` +
+          (c.placed < c.count ? `, ${count(c.placed)} of them drawn)` : ")")));
     }
     labels.append(s("text", {
       class: "own", x: plan.centre.x, y: plan.centre.y + 30, "text-anchor": "middle",
@@ -181,6 +182,7 @@ export function peersView(app) {
   // paint shows the state of a peer on the map.
   function paint(p) {
     const d = dots.get(p.peer);
+    if (!d) return; // the map has no place for it
     const kind = kindOf(p);
     const says = `${nameOf(p)}${p.node ? ", " + p.peer : ""}: ${kindNames[kind]}` +
       (p.established ? "" : ` (${p.state})`);
