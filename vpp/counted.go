@@ -28,12 +28,14 @@ const lookupBatch = 256
 // Forwarded returns how many packets VPP has received on all interfaces since its start, including
 // those of the host, from its statistics segment. A frozen VPP blocks it for Config.ReplyTimeout.
 func (v *VPP) Forwarded() (packets uint64, err error) {
-	s, err := v.readSegment(context.Background(), receivedByLink)
+	err = v.readSegment(context.Background(), func(s segment) {
+		packets = 0
+		for i := range s.indexes(receivedByLink) {
+			packets += s.of(receivedByLink, i).Packets
+		}
+	}, receivedByLink)
 	if err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)
-	}
-	for i := range s.indexes(receivedByLink) {
-		packets += s.of(receivedByLink, i).Packets
 	}
 	return packets, nil
 }
@@ -53,16 +55,20 @@ func (v *VPP) CountRoutes(ctx context.Context,
 	} else {
 		all, err = l.lookCounted(ctx, keys)
 	}
-	var s segment
+	counts := make([]route.Counts, len(all))
 	if err == nil && len(all) > 0 {
-		s, err = v.readSegment(ctx, byRoute)
+		err = v.readSegment(ctx, func(s segment) {
+			for i, r := range all {
+				counts[i] = s.of(byRoute, r.index)
+			}
+		}, byRoute)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by route: %w", err)
 	}
 	out := make(map[route.Key]route.Counts, len(all))
-	for _, r := range all {
-		out[r.key] = s.of(byRoute, r.index)
+	for i, r := range all {
+		out[r.key] = counts[i]
 	}
 	return out, nil
 }
@@ -135,14 +141,15 @@ func (v *VPP) CountTunnels(ctx context.Context) (map[netip.Addr]route.TunnelCoun
 	if len(indexes) == 0 {
 		return nil, nil
 	}
-	s, err := v.readSegment(ctx, receivedByLink, sentByLink)
+	out := make(map[netip.Addr]route.TunnelCounts, len(indexes))
+	err = v.readSegment(ctx, func(s segment) {
+		for outer, index := range indexes {
+			out[outer] = route.TunnelCounts{In: s.of(receivedByLink, index),
+				Out: s.of(sentByLink, index)}
+		}
+	}, receivedByLink, sentByLink)
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by tunnel: %w", err)
-	}
-	out := make(map[netip.Addr]route.TunnelCounts, len(indexes))
-	for outer, index := range indexes {
-		out[outer] = route.TunnelCounts{In: s.of(receivedByLink, index),
-			Out: s.of(sentByLink, index)}
 	}
 	return out, nil
 }
@@ -216,19 +223,21 @@ func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts,
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.readSegment(ctx, byAdjacency)
+	var counts map[route.Path]route.Counts // of all kinds of packets
+	var order []route.Path
+	err = v.readSegment(ctx, func(s segment) {
+		counts, order = map[route.Path]route.Counts{}, nil
+		for _, n := range all {
+			sum, known := counts[n.path]
+			if !known {
+				order = append(order, n.path)
+			}
+			sum.Add(s.of(byAdjacency, n.index))
+			counts[n.path] = sum
+		}
+	}, byAdjacency)
 	if err != nil {
 		return nil, err
-	}
-	counts := map[route.Path]route.Counts{} // of all kinds of packets
-	var order []route.Path
-	for _, n := range all {
-		sum, known := counts[n.path]
-		if !known {
-			order = append(order, n.path)
-		}
-		sum.Add(s.of(byAdjacency, n.index))
-		counts[n.path] = sum
 	}
 	out := make([]route.HopCounts, len(order))
 	for i, p := range order {

@@ -47,7 +47,7 @@ const (
 // errMoved says that the segment is not as a reader needs it at the moment.
 var errMoved = errors.New("VPP changed its statistics while they were read")
 
-// segment is a reading of counters by name: of each thread.
+// segment is counters by name, of each thread, where VPP has them.
 type segment map[string][][]byte
 
 // of sums up what the threads have counted at an index.
@@ -69,36 +69,38 @@ func (s segment) indexes(name string) (n uint32) {
 	return n
 }
 
-// readSegment reads counters in one reading. It maps the segment anew, as VPP may have restarted. A
-// frozen VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
-func (v *VPP) readSegment(ctx context.Context, names ...string) (segment, error) {
+// readSegment has take read counters in one reading, and again where VPP has interfered. Nothing of
+// the segment is copied, as there may be counters of a million routes; none is there afterwards. It
+// maps the segment anew, as VPP may have restarted. A frozen VPP, or one that changes its segment
+// all the time, blocks it for Config.ReplyTimeout.
+func (v *VPP) readSegment(ctx context.Context, take func(segment), names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.ReplyTimeout)
 	defer cancel()
 	mapped, err := mapSegment(ctx, v.cfg.StatsSocket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Munmap(mapped)
-	s, err := tryCounters(ctx, func() (segment, error) { return readCounters(mapped, names) })
+	err = tryCounters(ctx, func() error { return readCounters(mapped, take, names) })
 	if err != nil {
 		err = fmt.Errorf("%s: %w", v.cfg.StatsSocket, err)
 	}
-	return s, err
+	return err
 }
 
 // tryCounters reads until VPP does not interfere.
-func tryCounters(ctx context.Context, read func() (segment, error)) (s segment, err error) {
+func tryCounters(ctx context.Context, read func() error) (err error) {
 	for range segmentTries {
-		if s, err = read(); !errors.Is(err, errMoved) {
-			return s, err
+		if err = read(); !errors.Is(err, errMoved) {
+			return err
 		}
 		select {
 		case <-time.After(segmentPause):
 		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
+			return errors.Join(err, ctx.Err())
 		}
 	}
-	return s, err
+	return err
 }
 
 // mapSegment asks VPP for the segment. A frozen VPP does not answer.
@@ -150,35 +152,35 @@ func descriptor(rights []byte) (int, error) {
 	return fds[0], nil
 }
 
-// readCounters copies counters out of the segment. Where its file is cut short, a page that is gone
-// is an error.
-func readCounters(mapped []byte, names []string) (s segment, err error) {
+// readCounters has take read counters in the segment. What that has found counts if there is no
+// error. Where the segment's file is cut short, a page that is gone is an error.
+func readCounters(mapped []byte, take func(segment), names []string) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case interface{ Addr() uintptr }: // a fault
-			s, err = nil, errors.New("the statistics segment became shorter while it was read")
+			err = errors.New("the statistics segment became shorter while it was read")
 		default:
 			panic(p)
 		}
 	}()
 	if len(mapped) < segmentHeader {
-		return nil, errors.New("the statistics segment is too short")
+		return errors.New("the statistics segment is too short")
 	}
 	m := memory{mapped, binary.NativeEndian.Uint64(mapped[8:])}
 	if v := binary.NativeEndian.Uint64(mapped); v != segmentVersion {
-		return nil, fmt.Errorf("the statistics segment has version %d, not %d", v, segmentVersion)
+		return fmt.Errorf("the statistics segment has version %d, not %d", v, segmentVersion)
 	}
 	epoch, ok := m.epoch()
 	if !ok {
-		return nil, errMoved
+		return errMoved
 	}
 	directory, ok := m.vector(binary.NativeEndian.Uint64(mapped[32:]), directoryEntry)
 	if !ok {
-		return nil, errMoved
+		return errMoved
 	}
-	out, room := segment{}, len(mapped) // vectors do not overlap
+	found, room := segment{}, len(mapped) // vectors do not overlap
 	for entry := range slices.Chunk(directory, directoryEntry) {
 		name, _, _ := strings.Cut(string(entry[16:]), "\x00")
 		if binary.NativeEndian.Uint32(entry) != combinedCounter || !slices.Contains(names, name) {
@@ -186,26 +188,31 @@ func readCounters(mapped []byte, names []string) (s segment, err error) {
 		}
 		threads, ok := m.vector(binary.NativeEndian.Uint64(entry[8:]), 8)
 		if !ok {
-			return nil, errMoved
+			return errMoved
 		}
-		out[name] = nil
+		found[name] = nil
 		for thread := range slices.Chunk(threads, 8) {
 			counters, ok := m.vector(binary.NativeEndian.Uint64(thread), counterSize)
 			if room -= len(counters); !ok || room < 0 {
-				return nil, errMoved
+				return errMoved
 			}
-			out[name] = append(out[name], slices.Clone(counters))
+			found[name] = append(found[name], counters)
 		}
 	}
-	if now, ok := m.epoch(); !ok || now != epoch {
-		return nil, errMoved
+	missing := slices.IndexFunc(names, func(name string) bool {
+		_, there := found[name]
+		return !there
+	})
+	if missing < 0 {
+		take(found)
 	}
-	for _, name := range names {
-		if _, ok := out[name]; !ok {
-			return nil, errors.New("VPP has no " + name)
-		}
+	switch now, ok := m.epoch(); {
+	case !ok || now != epoch:
+		return errMoved
+	case missing >= 0:
+		return errors.New("VPP has no " + names[missing])
 	}
-	return out, nil
+	return nil
 }
 
 // memory is the segment at the address that it has in VPP.
