@@ -43,16 +43,15 @@ func aSegment(t *testing.T) []byte {
 
 var allCounters = []string{receivedByLink, sentByLink, byRoute, byAdjacency}
 
-func nothing(segment) {}
+func forwarded(s segment) route.Counts { return s.of(byRoute, 0) }
 
 func TestReadCounters(t *testing.T) {
 	whole := aSegment(t)
-	var first, none route.Counts
-	err := readCounters(whole, func(s segment) {
-		first, none = s.of(byRoute, 0), s.of(byRoute, 1<<31)
+	got, err := readCounters(whole, func(s segment) [2]route.Counts {
+		return [...]route.Counts{s.of(byRoute, 0), s.of(byRoute, 1<<31)}
 	}, allCounters)
-	if err != nil || first != (route.Counts{Packets: 3, Bytes: 300}) || none != (route.Counts{}) {
-		t.Fatalf("%v, %v, %v", first, none, err)
+	if err != nil || got != [...]route.Counts{{Packets: 3, Bytes: 300}, {}} {
+		t.Fatalf("%v, %v", got, err)
 	}
 	for name, tc := range map[string]struct {
 		change func([]byte) []byte
@@ -69,8 +68,18 @@ func TestReadCounters(t *testing.T) {
 			b[at] = 'x'
 			return b
 		}, "VPP has no " + byRoute},
+		// or else readers would go through it as often as somebody has written there
+		"with all counters in one place": {func(b []byte) []byte {
+			first := strings.Index(string(b), receivedByLink) - 8
+			for _, name := range allCounters {
+				at := strings.Index(string(b), name+"\x00") - 8
+				copy(b[at:at+8], b[first:])
+			}
+			binary.NativeEndian.PutUint32(b[48:], uint32(len(b)-56)/counterSize)
+			return b
+		}, errMoved.Error()},
 	} {
-		err := readCounters(tc.change(slices.Clone(whole)), nothing, allCounters)
+		_, err := readCounters(tc.change(slices.Clone(whole)), forwarded, allCounters)
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -80,17 +89,32 @@ func TestReadCounters(t *testing.T) {
 // Who needs one counter does not copy those of a million routes.
 func TestReadCountersInPlace(t *testing.T) {
 	whole := aSegment(t)
-	err := readCounters(whole, func(s segment) {
+	left, err := readCounters(whole, func(s segment) uint64 {
 		if s.of(byRoute, 0).Packets != 3 {
 			t.Error("not counted")
 		}
 		clear(whole[segmentHeader:])
-		if n := s.of(byRoute, 0).Packets; n != 0 {
-			t.Errorf("%d packets are left of a segment that is gone", n)
-		}
+		return s.of(byRoute, 0).Packets
 	}, allCounters)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || left != 0 {
+		t.Errorf("%d packets are left of a segment that is gone, %v", left, err)
+	}
+}
+
+// What was read while VPP changed the segment is not told, whatever VPP does when.
+func TestReadCountersThatAreMoved(t *testing.T) {
+	for name, change := range map[string]func([]byte){
+		"between two readings of the epoch": func(b []byte) { b[16]++ },
+		"still going on":                    func(b []byte) { b[24] = 1 },
+	} {
+		b := aSegment(t)
+		got, err := readCounters(b, func(s segment) uint64 {
+			change(b)
+			return s.of(byRoute, 0).Packets
+		}, allCounters)
+		if !errors.Is(err, errMoved) || got != 0 {
+			t.Errorf("%s: %d packets, %v", name, got, err)
+		}
 	}
 }
 
@@ -109,13 +133,13 @@ func TestReadCountersOfGarbage(t *testing.T) {
 				base + uint64(at), 1<<32 - 1, 1<<63 - 1, 1<<64 - 1, random.Uint64()}
 			binary.NativeEndian.PutUint64(b[at:], values[random.IntN(len(values))])
 		}
-		total := 0
-		err := readCounters(b[:len(b)-random.IntN(9)], func(s segment) {
+		total, err := readCounters(b[:len(b)-random.IntN(9)], func(s segment) (total int) {
 			for _, threads := range s {
 				for _, thread := range threads {
 					total += len(thread)
 				}
 			}
+			return total
 		}, allCounters)
 		if err != nil {
 			refused++
@@ -145,15 +169,28 @@ func TestReadCountersOfFileCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(mapped)
-	if err := readCounters(mapped, nothing, allCounters); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
-	err = readCounters(mapped, nothing, allCounters)
-	if err == nil || !strings.Contains(err.Error(), "became shorter") {
-		t.Errorf("%v", err)
+	for _, when := range []string{"before", "while take reads", "afterwards"} {
+		if _, err := f.WriteAt(whole, 0); err != nil {
+			t.Fatal(err)
+		}
+		cut := func(now string) {
+			if now != when {
+				return
+			}
+			if err := f.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cut("before")
+		got, err := readCounters(mapped, func(s segment) route.Counts {
+			cut("while take reads")
+			defer cut("afterwards")
+			return forwarded(s)
+		}, allCounters)
+		if err == nil || !strings.Contains(err.Error(), "became shorter") ||
+			got != (route.Counts{}) {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
 	}
 }
 
@@ -170,29 +207,29 @@ func TestReadSegmentHasADeadline(t *testing.T) {
 	}
 	defer silent.Close()
 	v := New(Config{StatsSocket: s.StatsSocket(), ReplyTimeout: time.Millisecond})
-	err = v.readSegment(context.Background(), nothing, byRoute)
+	_, err = readSegment(context.Background(), v, forwarded, byRoute)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }
 
-// A reading is tried again while VPP changes the segment.
+// A reading is tried again while VPP changes the segment, and only the last one counts.
 func TestReadSegmentIsTriedAgain(t *testing.T) {
 	b := aSegment(t)
 	tries := 0
-	err := tryCounters(t.Context(), func() error {
+	got, err := tryCounters(t.Context(), func() (route.Counts, error) {
 		if tries++; tries == 3 {
 			b[24] = 0
 		} else {
 			b[24] = 1
 		}
-		return readCounters(b, nothing, allCounters)
+		return readCounters(b, forwarded, allCounters)
 	})
-	if err != nil || tries != 3 {
-		t.Errorf("%d tries, %v", tries, err)
+	if err != nil || tries != 3 || got.Packets != 3 {
+		t.Errorf("%d tries, %v, %v", tries, got, err)
 	}
 	tries = 0
-	err = tryCounters(t.Context(), func() error { tries++; return errMoved })
+	_, err = tryCounters(t.Context(), func() (int, error) { tries++; return 0, errMoved })
 	if !errors.Is(err, errMoved) || tries != segmentTries {
 		t.Errorf("%d tries, %v", tries, err)
 	}
