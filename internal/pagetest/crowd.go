@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"os"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -12,13 +15,24 @@ import (
 	"vpp-route-agent/internal/statuspage"
 )
 
-// crowd is an agent that has nothing but very many peers, more than there could be namespaces for.
-type crowd struct{ status agent.Status }
+// crowd is an agent that has very many peers, more than there could be namespaces for, and one
+// explanation, of all that an explanation can have.
+type crowd struct {
+	status      agent.Status
+	explanation agent.Explanation
+}
+
+// sample is that explanation (answers_test.go).
+const sample = "internal/statuspage/testdata/explanation.json"
 
 // crowded is how many nodes the map has a place for.
 const crowded = 5000
 
-func newCrowd(peers int) (c crowd) {
+func newCrowd(peers int) (c crowd, err error) {
+	text, err := os.ReadFile(sample)
+	if err == nil {
+		err = json.Unmarshal(text, &c.explanation)
+	}
 	c.status.Node, c.status.Health = "node-1", "ready"
 	c.status.Conditions, c.status.Degraded = []agent.Condition{}, []agent.DegradedStatus{}
 	for i := range peers {
@@ -31,26 +45,28 @@ func newCrowd(peers int) (c crowd) {
 		}
 		c.status.BGP.Peers = append(c.status.BGP.Peers, p)
 	}
-	return c
+	return c, err
 }
 
 func (c crowd) Status() agent.Status     { return c.status }
 func (c crowd) Turned() time.Time        { return time.Now() }
 func (c crowd) Counters() agent.Counters { return agent.Counters{} }
 
-func (c crowd) Explain(_ context.Context, asked netip.Prefix) agent.Explanation {
-	return agent.Explanation{Asked: asked}
-}
+func (c crowd) Explain(context.Context, netip.Prefix) agent.Explanation { return c.explanation }
 
 func (c crowd) SearchRoutes(agent.RouteQuery) agent.RouteList { return agent.RouteList{} }
 
-// judgeCrowd draws the map of more nodes than it has places for.
+// judgeCrowd draws the map of more nodes than it has places for, and an explanation with all parts.
 func (h *harness) judgeCrowd() error {
 	l, err := h.browser.listen()
 	if err != nil {
 		return err
 	}
-	page := statuspage.New(statuspage.Config{Agent: newCrowd(crowded + 1)})
+	c, err := newCrowd(crowded + 1)
+	if err != nil {
+		return err
+	}
+	page := statuspage.New(statuspage.Config{Agent: c})
 	h.browser.wg.Go(func() { page.Run(h.browser.ctx) })
 	h.browser.wg.Go(func() {
 		agent.Serve(h.browser.ctx, l, page.Handler(http.NotFoundHandler()))
@@ -90,6 +106,35 @@ func (h *harness) judgeCrowd() error {
 			e => e.duration)))).observe({type: 'longtask', buffered: true});
 		setTimeout(done, 1000, 0); // none was long
 	})`, &longest)
+	if err != nil {
+		return err
+	}
 	h.results.figure("the longest task while it is drawn", longest, 1000, "ms", "")
-	return err
+	h.results.step("an explanation with all parts", func() (string, []string, error) {
+		return c.explained(t)
+	})
+	return nil
+}
+
+// explained runs all checks on the explanation.
+func (c crowd) explained(t *tab) (_ string, bad []string, err error) {
+	if err := t.show("#explain?q=" + url.QueryEscape(c.explanation.Asked.String())); err != nil {
+		return "", nil, err
+	}
+	if err := t.await("it is there", says(c.explanation.Verdict)); err != nil {
+		return "", nil, err
+	}
+	for name, s := range screens {
+		if err := t.use(s); err != nil {
+			return "", bad, err
+		}
+		found, err := t.check()
+		for _, f := range append(found, t.found()...) {
+			bad = append(bad, name+": "+f.String())
+		}
+		if err != nil {
+			return "", bad, err
+		}
+	}
+	return fmt.Sprintf("%d looks", len(screens)), bad, nil
 }

@@ -51,7 +51,7 @@ func (h *harness) judgeSmall(s *scene) error {
 // look runs all checks on each view, in light, dark and on a phone.
 func (h *harness) look(origin string) error {
 	found, looks := map[string][]string{}, 0
-	for name, s := range map[string]screen{"light": desk, "dark": night, "phone": phone} {
+	for name, s := range screens {
 		t, err := h.browser.open(h.ctx, s)
 		if err != nil {
 			return err

@@ -287,6 +287,9 @@ func TestTheSampleOfAnExplanationIsComplete(t *testing.T) {
 			for f.Kind() == reflect.Slice && f.Len() > 0 {
 				f = f.Index(0)
 			}
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				f = f.Elem()
+			}
 			ofAgent := f.Type().PkgPath() == v.Type().PkgPath() && f.Kind() == reflect.Struct
 			switch {
 			case slices.Contains(never, name):

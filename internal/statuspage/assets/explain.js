@@ -119,7 +119,7 @@ function dataplane(d) {
     ["Forwarded", d.packets === undefined ? null : sent(d)], ["Not counted", d.notCounted],
     ...(d.nextHops ?? []).map((p) => ["Sent to a next hop",
       h("span", {}, hop(p, {}, 0), `: ${sent(p)}, for whatever prefix`)]),
-    ["Not counted by next hop", d.nextHopsNotCounted !== d.notCounted && d.nextHopsNotCounted],
+    ["Next hops not counted", d.nextHopsNotCounted !== d.notCounted && d.nextHopsNotCounted],
   ]);
 }
 
@@ -135,19 +135,29 @@ function routes(e, now) {
   if (e.routes.length + e.inside.length === 0) return null;
   return h("div", {}, ...e.routes.map((r) => h("div", { class: "claim" },
     h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix), extras(r),
-      " ", hops(r.paths) ?? r.kind, ` from ${originOf(r)}, for ${age(r.since, now)}`,
-      r.reason ? `: ${r.reason}` : ""),
+      r.paths.length ? " via " : " ", hops(r.paths) ?? r.kind,
+      ` from ${originOf(r)}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),
     table([["Wanted by"], ["Chosen"], ["Next hop"], ["Reached by", "mid"], ["Why not"]],
       r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
         `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",
-        hops(p.used) ?? ([p.nextHop, p.interface].filter(Boolean).join(" ") || c.kind),
-        [p.by, p.owner && `(${p.owner})`].filter(Boolean).join(" "), p.reason || c.reason,
+        way(p) ?? c.kind, [p.by, p.owner && `(${p.owner})`].filter(Boolean).join(" "),
+        [...new Set([p.reason, c.reason])].filter(Boolean).join("; "),
       ])))),
   ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside:") : null,
   table([["State"], ["Prefix"], ["Next hops"], ["Origin", "mid"], ["Since", "mid"], ["Why"]],
     e.inside.map((r) => [kindLabel(routeMark(r.state), r.state), r.prefix + extras(r),
       hops(r.paths) ?? r.kind, originOf(r), age(r.since, now), r.reason])),
   e.insideMore ? h("p", { class: "note" }, `and ${count(e.insideMore)} more`) : null);
+}
+
+// way shows the path that a source wants, and by what it goes if that is another; null for none.
+function way(p) {
+  const wanted = [p.nextHop, p.interface].filter(Boolean).join(" ");
+  const used = hops(p.used);
+  if (!used || !wanted) return used ?? (wanted || null);
+  const told = p.used.some((u) => u.nextHop === p.nextHop ||
+    u.interface && u.interface === p.interface); // by IPIP the engine's own next hop leads
+  return told ? used : h("span", {}, `${wanted} through `, used);
 }
 
 // hops shows the paths of a route; null without any.
