@@ -1,6 +1,6 @@
 // Where the map has what. Pure: from peers to coordinates.
 
-import { layerOf } from "./state.js";
+import { layerOf, nameOf, short } from "./state.js";
 
 export const width = 640;
 const margin = 28;
@@ -32,35 +32,39 @@ export function layout(peers) {
   return out;
 }
 
-// rows places a layer in rows of at most 40 and returns where the next one begins.
+// room is what the longest name takes, in the letters of page.css on a phone, the largest.
+const room = (peers) => 10 * Math.max(...peers.map((p) => short(nameOf(p)).length));
+
+// rows places a layer in rows of at most 40, and a few peers with their names below them.
 function rows(out, layer, peers, y) {
   if (peers.length === 0) return y;
   y += 44;
-  const perRow = Math.min(40, peers.length <= 12 ? peers.length : Math.ceil(
-    peers.length / Math.ceil(peers.length / 40)));
+  const named = peers.length <= 12;
+  const most = named ? Math.floor((width - 2 * margin) / (room(peers) + 12)) : 40;
+  const perRow = Math.ceil(peers.length / Math.ceil(peers.length / most));
   const step = (width - 2 * margin) / perRow;
   const r = Math.min(9, step * 0.4);
+  const pitch = 2 * r + (named ? 28 : 10);
   peers.forEach((peer, i) => {
     const row = Math.floor(i / perRow);
     const inRow = Math.min(perRow, peers.length - row * perRow);
     const x = width / 2 + (i % perRow - (inRow - 1) / 2) * step;
-    out.places.push({ peer, layer, x, y: y + row * (2 * r + 10), r, label: label(peers, step) });
+    const at = y + row * pitch;
+    const label = named ? { x, y: at + r + 11, anchor: "middle", turn: 0 } : null;
+    out.places.push({ peer, layer, x, y: at, r, label });
   });
-  return y + (Math.ceil(peers.length / perRow) - 1) * (2 * r + 10) + 40;
+  return y + (Math.ceil(peers.length / perRow) - 1) * pitch + 40;
 }
 
-// label says where the name of a peer has room: below it, or nowhere.
-function label(peers, step) {
-  return step >= 72 ? "below" : "none";
-}
-
-// rings places nodes around the centre: on one ring where they have room there, else on as many as
-// it takes, the outermost first. Of very many, each is smaller.
+// rings places nodes around the centre: on one ring where their names have room there, level or,
+// when they are more, as rays; else on as many as it takes, the outermost first. Of very many, each
+// is smaller.
 function rings(out, layer, peers, y) {
   const n = peers.length;
   const few = n <= 40;
+  const level = n <= 16;
   const outer = few ? 118 : 268;
-  const pad = few ? 44 : 16;
+  const pad = level ? 44 : few ? 24 + room(peers) : 16;
   const radius = n === 0 ? 10 : outer;
   const cy = y + pad + radius + (n === 0 ? 0 : 8);
   out.centre = { x: width / 2, y: cy, r: 13 };
@@ -69,15 +73,26 @@ function rings(out, layer, peers, y) {
   for (const ring of sizes) {
     for (let i = 0; i < ring.count; i++) {
       const angle = -Math.PI / 2 + (2 * Math.PI * (i + 0.5)) / ring.count;
-      const right = Math.cos(angle) >= 0;
+      const x = width / 2 + ring.radius * Math.cos(angle);
+      const y = cy + ring.radius * Math.sin(angle);
       out.places.push({
-        peer: peers[placed++], layer,
-        x: width / 2 + ring.radius * Math.cos(angle), y: cy + ring.radius * Math.sin(angle),
-        r: few ? 9 : step * 0.38, label: few ? (right ? "right" : "left") : "none",
+        peer: peers[placed++], layer, x, y, r: few ? 9 : step * 0.38,
+        label: few ? beside(x, y, angle, level) : null,
       });
     }
   }
   return cy + radius + pad;
+}
+
+// beside is where the name of a node on the ring begins, or ends left of the centre.
+function beside(x, y, angle, level) {
+  const right = Math.cos(angle) >= 0;
+  const anchor = right ? "start" : "end";
+  if (level) return { x: x + (right ? 15 : -15), y, anchor, turn: 0 };
+  return {
+    x: x + 15 * Math.cos(angle), y: y + 15 * Math.sin(angle), anchor,
+    turn: angle * 180 / Math.PI - (right ? 0 : 180),
+  };
 }
 
 // innermost is the radius of the smallest ring: the own node and its name are inside.

@@ -36,6 +36,47 @@ test("layers follow each other: outside, reflectors, nodes, workloads", () => {
     ["outside", "reflectors", "nodes", "workloads"]);
 });
 
+// line is where the letters of a label are, its middle line by points that are close together.
+function line({ label, peer }, letter) {
+  const long = Math.min(18, (peer.node ?? peer.peer).length) * letter;
+  const from = { start: 0, middle: -long / 2, end: -long }[label.anchor];
+  const turn = label.turn * Math.PI / 180;
+  return Array.from({ length: Math.ceil(long / 4) + 1 }, (_, i) => {
+    const along = from + Math.min(long, 4 * i);
+    return { x: label.x + along * Math.cos(turn), y: label.y + along * Math.sin(turn) };
+  });
+}
+
+test("names lie on nothing else, inside the picture", () => {
+  const [letter, high] = [10, 14];
+  for (const n of [1, 5, 12, 16, 17, 29, 40]) {
+    const name = (i) => "a-name-that-is-long-" + i;
+    const peers = [...mesh(n).map((p, i) => ({ ...p, node: n === 29 ? `n${i}` : name(i) })),
+      ...Array.from({ length: 12 }, (_, i) => ({ peer: n === 5 ? name(i) : `192.0.2.${i}` })),
+      { peer: "w", type: "local workload" }];
+    const plan = layout(peers);
+    // where the caption of the next layer begins, or the picture ends
+    const end = (layer) => {
+      const next = plan.captions[plan.captions.findIndex((c) => c.layer === layer) + 1];
+      return next ? next.y - high : plan.height;
+    };
+    const lines = plan.places.map((p) => line(p, letter));
+    plan.places.forEach((p, i) => {
+      for (const at of lines[i]) {
+        assert.ok(at.x >= 0 && at.x <= width && at.y >= high / 2 && at.y <= end(p.layer) - high / 2,
+          `${n} nodes: a name reaches ${at.x},${at.y}`);
+        plan.places.forEach((q, j) => {
+          if (i === j) return;
+          assert.ok(Math.hypot(at.x - q.x, at.y - q.y) > q.r + high / 2, `${n}: ${i} on dot ${j}`);
+          for (const other of lines[j]) {
+            assert.ok(Math.hypot(at.x - other.x, at.y - other.y) > high, `${n}: ${i} on ${j}`);
+          }
+        });
+      }
+    });
+  }
+});
+
 test("no peer moves when its state changes", () => {
   const at = (peers) => layout(peers).places.map((p) => [p.x, p.y]);
   const peers = mesh(100);
