@@ -28,12 +28,14 @@ const lookupBatch = 256
 // Forwarded returns how many packets VPP has received on all interfaces since its start, including
 // those of the host, from its statistics segment. A frozen VPP blocks it for Config.ReplyTimeout.
 func (v *VPP) Forwarded() (packets uint64, err error) {
-	s, err := v.readSegment(context.Background(), receivedByLink)
+	packets, err = readSegment(context.Background(), v, func(s segment) (sum uint64) {
+		for i := range s.indexes(receivedByLink) {
+			sum += s.of(receivedByLink, i).Packets
+		}
+		return sum
+	}, receivedByLink)
 	if err != nil {
 		return 0, fmt.Errorf("vpp: count packets: %w", err)
-	}
-	for i := range s.indexes(receivedByLink) {
-		packets += s.of(receivedByLink, i).Packets
 	}
 	return packets, nil
 }
@@ -53,18 +55,20 @@ func (v *VPP) CountRoutes(ctx context.Context,
 	} else {
 		all, err = l.lookCounted(ctx, keys)
 	}
-	var s segment
+	var counts map[route.Key]route.Counts
 	if err == nil && len(all) > 0 {
-		s, err = v.readSegment(ctx, byRoute)
+		counts, err = readSegment(ctx, v, func(s segment) map[route.Key]route.Counts {
+			out := make(map[route.Key]route.Counts, len(all))
+			for _, r := range all {
+				out[r.key] = s.of(byRoute, r.index)
+			}
+			return out
+		}, byRoute)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by route: %w", err)
 	}
-	out := make(map[route.Key]route.Counts, len(all))
-	for _, r := range all {
-		out[r.key] = s.of(byRoute, r.index)
-	}
-	return out, nil
+	return counts, nil
 }
 
 // countedRoute is an entry with where it is counted.
@@ -135,16 +139,18 @@ func (v *VPP) CountTunnels(ctx context.Context) (map[netip.Addr]route.TunnelCoun
 	if len(indexes) == 0 {
 		return nil, nil
 	}
-	s, err := v.readSegment(ctx, receivedByLink, sentByLink)
+	counts, err := readSegment(ctx, v, func(s segment) map[netip.Addr]route.TunnelCounts {
+		out := make(map[netip.Addr]route.TunnelCounts, len(indexes))
+		for outer, index := range indexes {
+			out[outer] = route.TunnelCounts{In: s.of(receivedByLink, index),
+				Out: s.of(sentByLink, index)}
+		}
+		return out
+	}, receivedByLink, sentByLink)
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by tunnel: %w", err)
 	}
-	out := make(map[netip.Addr]route.TunnelCounts, len(indexes))
-	for outer, index := range indexes {
-		out[outer] = route.TunnelCounts{In: s.of(receivedByLink, index),
-			Out: s.of(sentByLink, index)}
-	}
-	return out, nil
+	return counts, nil
 }
 
 // CountNextHops returns what VPP has sent to each next hop on an interface, for whatever prefix,
@@ -216,25 +222,23 @@ func (v *VPP) countNextHops(ctx context.Context, l *session) ([]route.HopCounts,
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.readSegment(ctx, byAdjacency)
-	if err != nil {
-		return nil, err
-	}
-	counts := map[route.Path]route.Counts{} // of all kinds of packets
-	var order []route.Path
-	for _, n := range all {
-		sum, known := counts[n.path]
-		if !known {
-			order = append(order, n.path)
+	return readSegment(ctx, v, func(s segment) []route.HopCounts {
+		counts := map[route.Path]route.Counts{} // of all kinds of packets
+		var order []route.Path
+		for _, n := range all {
+			sum, known := counts[n.path]
+			if !known {
+				order = append(order, n.path)
+			}
+			sum.Add(s.of(byAdjacency, n.index))
+			counts[n.path] = sum
 		}
-		sum.Add(s.of(byAdjacency, n.index))
-		counts[n.path] = sum
-	}
-	out := make([]route.HopCounts, len(order))
-	for i, p := range order {
-		out[i] = route.HopCounts{Path: p, Counts: counts[p]}
-	}
-	return out, nil
+		out := make([]route.HopCounts, len(order))
+		for i, p := range order {
+			out[i] = route.HopCounts{Path: p, Counts: counts[p]}
+		}
+		return out
+	}, byAdjacency)
 }
 
 // pathOn names the interface of a next hop, by VPP's name, as paths of routes do.

@@ -47,7 +47,7 @@ const (
 // errMoved says that the segment is not as a reader needs it at the moment.
 var errMoved = errors.New("VPP changed its statistics while they were read")
 
-// segment is a reading of counters by name: of each thread.
+// segment is counters by name, of each thread, where VPP has them.
 type segment map[string][][]byte
 
 // of sums up what the threads have counted at an index.
@@ -69,36 +69,39 @@ func (s segment) indexes(name string) (n uint32) {
 	return n
 }
 
-// readSegment reads counters in one reading. It maps the segment anew, as VPP may have restarted. A
-// frozen VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
-func (v *VPP) readSegment(ctx context.Context, names ...string) (segment, error) {
+// readSegment returns what take reads of counters in one reading; where VPP has interfered it calls
+// take again. The segment may have counters of a million routes, so take reads them where they are,
+// and must not keep its argument. The segment is mapped anew, as VPP may have restarted. A frozen
+// VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
+func readSegment[T any](ctx context.Context, v *VPP, take func(segment) T,
+	names ...string) (taken T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.ReplyTimeout)
 	defer cancel()
 	mapped, err := mapSegment(ctx, v.cfg.StatsSocket)
 	if err != nil {
-		return nil, err
+		return taken, err
 	}
 	defer unix.Munmap(mapped)
-	s, err := tryCounters(ctx, func() (segment, error) { return readCounters(mapped, names) })
+	taken, err = tryCounters(ctx, func() (T, error) { return readCounters(mapped, take, names) })
 	if err != nil {
 		err = fmt.Errorf("%s: %w", v.cfg.StatsSocket, err)
 	}
-	return s, err
+	return taken, err
 }
 
 // tryCounters reads until VPP does not interfere.
-func tryCounters(ctx context.Context, read func() (segment, error)) (s segment, err error) {
+func tryCounters[T any](ctx context.Context, read func() (T, error)) (taken T, err error) {
 	for range segmentTries {
-		if s, err = read(); !errors.Is(err, errMoved) {
-			return s, err
+		if taken, err = read(); !errors.Is(err, errMoved) {
+			return taken, err
 		}
 		select {
 		case <-time.After(segmentPause):
 		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
+			return taken, errors.Join(err, ctx.Err())
 		}
 	}
-	return s, err
+	return taken, err
 }
 
 // mapSegment asks VPP for the segment. A frozen VPP does not answer.
@@ -150,62 +153,47 @@ func descriptor(rights []byte) (int, error) {
 	return fds[0], nil
 }
 
-// readCounters copies counters out of the segment. Where its file is cut short, a page that is gone
-// is an error.
-func readCounters(mapped []byte, names []string) (s segment, err error) {
+// readCounters returns what take reads of counters in the segment; nothing of a reading that VPP
+// has interfered with. Where the segment's file is cut short, a page that is gone is an error.
+func readCounters[T any](mapped []byte, take func(segment) T, names []string) (taken T, err error) {
+	var nothing T
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case interface{ Addr() uintptr }: // a fault
-			s, err = nil, errors.New("the statistics segment became shorter while it was read")
+			taken, err = nothing,
+				errors.New("the statistics segment became shorter while it was read")
 		default:
 			panic(p)
 		}
 	}()
 	if len(mapped) < segmentHeader {
-		return nil, errors.New("the statistics segment is too short")
+		return nothing, errors.New("the statistics segment is too short")
 	}
 	m := memory{mapped, binary.NativeEndian.Uint64(mapped[8:])}
 	if v := binary.NativeEndian.Uint64(mapped); v != segmentVersion {
-		return nil, fmt.Errorf("the statistics segment has version %d, not %d", v, segmentVersion)
+		return nothing, fmt.Errorf("the statistics segment has version %d, not %d", v,
+			segmentVersion)
 	}
 	epoch, ok := m.epoch()
 	if !ok {
-		return nil, errMoved
+		return nothing, errMoved
 	}
-	directory, ok := m.vector(binary.NativeEndian.Uint64(mapped[32:]), directoryEntry)
+	found, ok := m.find(names)
 	if !ok {
-		return nil, errMoved
+		return nothing, errMoved
 	}
-	out, room := segment{}, len(mapped) // vectors do not overlap
-	for entry := range slices.Chunk(directory, directoryEntry) {
-		name, _, _ := strings.Cut(string(entry[16:]), "\x00")
-		if binary.NativeEndian.Uint32(entry) != combinedCounter || !slices.Contains(names, name) {
-			continue
-		}
-		threads, ok := m.vector(binary.NativeEndian.Uint64(entry[8:]), 8)
-		if !ok {
-			return nil, errMoved
-		}
-		out[name] = nil
-		for thread := range slices.Chunk(threads, 8) {
-			counters, ok := m.vector(binary.NativeEndian.Uint64(thread), counterSize)
-			if room -= len(counters); !ok || room < 0 {
-				return nil, errMoved
-			}
-			out[name] = append(out[name], slices.Clone(counters))
-		}
-	}
+	taken = take(found)
 	if now, ok := m.epoch(); !ok || now != epoch {
-		return nil, errMoved
+		return nothing, errMoved
 	}
 	for _, name := range names {
-		if _, ok := out[name]; !ok {
-			return nil, errors.New("VPP has no " + name)
+		if found[name] == nil {
+			return nothing, errors.New("VPP has no " + name)
 		}
 	}
-	return out, nil
+	return taken, nil
 }
 
 // memory is the segment at the address that it has in VPP.
@@ -220,6 +208,34 @@ func (m memory) epoch() (epoch uint64, ok bool) { return m.load(16), m.load(24) 
 // load reads what VPP writes to tell readers.
 func (m memory) load(at int) uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&m.mapped[at])))
+}
+
+// find returns counters by name. ok is false where what leads to them cannot be right.
+func (m memory) find(names []string) (found segment, ok bool) {
+	directory, ok := m.vector(binary.NativeEndian.Uint64(m.mapped[32:]), directoryEntry)
+	if !ok {
+		return nil, false
+	}
+	found, room := segment{}, len(m.mapped) // vectors do not overlap
+	for entry := range slices.Chunk(directory, directoryEntry) {
+		name, _, _ := strings.Cut(string(entry[16:]), "\x00")
+		if binary.NativeEndian.Uint32(entry) != combinedCounter || !slices.Contains(names, name) {
+			continue
+		}
+		threads, ok := m.vector(binary.NativeEndian.Uint64(entry[8:]), 8)
+		if !ok {
+			return nil, false
+		}
+		found[name] = [][]byte{}
+		for thread := range slices.Chunk(threads, 8) {
+			counters, ok := m.vector(binary.NativeEndian.Uint64(thread), counterSize)
+			if room -= len(counters); !ok || room < 0 {
+				return nil, false
+			}
+			found[name] = append(found[name], counters)
+		}
+	}
+	return found, true
 }
 
 // vector returns the elements of one of VPP's vectors, whose length stands before them. ok is false

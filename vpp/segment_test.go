@@ -43,12 +43,15 @@ func aSegment(t *testing.T) []byte {
 
 var allCounters = []string{receivedByLink, sentByLink, byRoute, byAdjacency}
 
+func forwarded(s segment) route.Counts { return s.of(byRoute, 0) }
+
 func TestReadCounters(t *testing.T) {
 	whole := aSegment(t)
-	s, err := readCounters(whole, allCounters)
-	if err != nil || s.of(byRoute, 0) != (route.Counts{Packets: 3, Bytes: 300}) ||
-		s.of(byRoute, 1<<31) != (route.Counts{}) {
-		t.Fatalf("%v, %v", s, err)
+	got, err := readCounters(whole, func(s segment) [2]route.Counts {
+		return [...]route.Counts{s.of(byRoute, 0), s.of(byRoute, 1<<31)}
+	}, allCounters)
+	if err != nil || got != [...]route.Counts{{Packets: 3, Bytes: 300}, {}} {
+		t.Fatalf("%v, %v", got, err)
 	}
 	for name, tc := range map[string]struct {
 		change func([]byte) []byte
@@ -65,10 +68,52 @@ func TestReadCounters(t *testing.T) {
 			b[at] = 'x'
 			return b
 		}, "VPP has no " + byRoute},
+		// or else readers would go through it as often as somebody has written there
+		"with all counters in one place": {func(b []byte) []byte {
+			first := strings.Index(string(b), receivedByLink) - 8
+			for _, name := range allCounters {
+				at := strings.Index(string(b), name+"\x00") - 8
+				copy(b[at:at+8], b[first:])
+			}
+			binary.NativeEndian.PutUint32(b[48:], uint32(len(b)-56)/counterSize)
+			return b
+		}, errMoved.Error()},
 	} {
-		_, err := readCounters(tc.change(slices.Clone(whole)), allCounters)
+		_, err := readCounters(tc.change(slices.Clone(whole)), forwarded, allCounters)
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Who needs one counter does not copy those of a million routes.
+func TestReadCountersInPlace(t *testing.T) {
+	whole := aSegment(t)
+	left, err := readCounters(whole, func(s segment) uint64 {
+		if s.of(byRoute, 0).Packets != 3 {
+			t.Error("not counted")
+		}
+		clear(whole[segmentHeader:])
+		return s.of(byRoute, 0).Packets
+	}, allCounters)
+	if err != nil || left != 0 {
+		t.Errorf("%d packets are left of a segment that is gone, %v", left, err)
+	}
+}
+
+// What was read while VPP changed the segment is not told, whatever VPP does when.
+func TestReadCountersThatAreMoved(t *testing.T) {
+	for name, change := range map[string]func([]byte){
+		"between two readings of the epoch": func(b []byte) { b[16]++ },
+		"still going on":                    func(b []byte) { b[24] = 1 },
+	} {
+		b := aSegment(t)
+		got, err := readCounters(b, func(s segment) uint64 {
+			change(b)
+			return s.of(byRoute, 0).Packets
+		}, allCounters)
+		if !errors.Is(err, errMoved) || got != 0 {
+			t.Errorf("%s: %d packets, %v", name, got, err)
 		}
 	}
 }
@@ -88,16 +133,16 @@ func TestReadCountersOfGarbage(t *testing.T) {
 				base + uint64(at), 1<<32 - 1, 1<<63 - 1, 1<<64 - 1, random.Uint64()}
 			binary.NativeEndian.PutUint64(b[at:], values[random.IntN(len(values))])
 		}
-		s, err := readCounters(b[:len(b)-random.IntN(9)], allCounters)
+		total, err := readCounters(b[:len(b)-random.IntN(9)], func(s segment) (total int) {
+			for _, threads := range s {
+				for _, thread := range threads {
+					total += len(thread)
+				}
+			}
+			return total
+		}, allCounters)
 		if err != nil {
 			refused++
-			continue
-		}
-		total := 0
-		for _, threads := range s {
-			for _, thread := range threads {
-				total += len(thread)
-			}
 		}
 		if total > len(b) {
 			t.Fatalf("%d bytes out of %d", total, len(b))
@@ -124,15 +169,28 @@ func TestReadCountersOfFileCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(mapped)
-	if _, err := readCounters(mapped, allCounters); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
-	_, err = readCounters(mapped, allCounters)
-	if err == nil || !strings.Contains(err.Error(), "became shorter") {
-		t.Errorf("%v", err)
+	for _, when := range []string{"before", "while take reads", "afterwards"} {
+		if _, err := f.WriteAt(whole, 0); err != nil {
+			t.Fatal(err)
+		}
+		cut := func(now string) {
+			if now != when {
+				return
+			}
+			if err := f.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cut("before")
+		got, err := readCounters(mapped, func(s segment) route.Counts {
+			cut("while take reads")
+			defer cut("afterwards")
+			return forwarded(s)
+		}, allCounters)
+		if err == nil || !strings.Contains(err.Error(), "became shorter") ||
+			got != (route.Counts{}) {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
 	}
 }
 
@@ -149,29 +207,29 @@ func TestReadSegmentHasADeadline(t *testing.T) {
 	}
 	defer silent.Close()
 	v := New(Config{StatsSocket: s.StatsSocket(), ReplyTimeout: time.Millisecond})
-	_, err = v.readSegment(context.Background(), byRoute)
+	_, err = readSegment(context.Background(), v, forwarded, byRoute)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }
 
-// A reading is tried again while VPP changes the segment.
+// A reading is tried again while VPP changes the segment, and only the last one counts.
 func TestReadSegmentIsTriedAgain(t *testing.T) {
 	b := aSegment(t)
 	tries := 0
-	_, err := tryCounters(t.Context(), func() (segment, error) {
+	got, err := tryCounters(t.Context(), func() (route.Counts, error) {
 		if tries++; tries == 3 {
 			b[24] = 0
 		} else {
 			b[24] = 1
 		}
-		return readCounters(b, allCounters)
+		return readCounters(b, forwarded, allCounters)
 	})
-	if err != nil || tries != 3 {
-		t.Errorf("%d tries, %v", tries, err)
+	if err != nil || tries != 3 || got.Packets != 3 {
+		t.Errorf("%d tries, %v, %v", tries, got, err)
 	}
 	tries = 0
-	_, err = tryCounters(t.Context(), func() (segment, error) { tries++; return nil, errMoved })
+	_, err = tryCounters(t.Context(), func() (int, error) { tries++; return 0, errMoved })
 	if !errors.Is(err, errMoved) || tries != segmentTries {
 		t.Errorf("%d tries, %v", tries, err)
 	}

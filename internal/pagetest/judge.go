@@ -31,7 +31,7 @@ func (h *harness) judge(small, large, empty *scene) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return errors.Join(h.firstPaint(large, empty), h.pictures(small))
+	return errors.Join(h.judgeCrowd(), h.firstPaint(large, empty), h.pictures(small))
 }
 
 func (h *harness) judgeSmall(s *scene) error {
@@ -51,7 +51,7 @@ func (h *harness) judgeSmall(s *scene) error {
 // look runs all checks on each view, in light, dark and on a phone.
 func (h *harness) look(origin string) error {
 	found, looks := map[string][]string{}, 0
-	for name, s := range map[string]screen{"light": desk, "dark": night, "phone": phone} {
+	for name, s := range screens {
 		t, err := h.browser.open(h.ctx, s)
 		if err != nil {
 			return err
@@ -322,7 +322,7 @@ func (h *harness) newPeer(t *tab, s *scene) (string, []string, error) {
 	if err := t.show("#peers"); err != nil {
 		return "", nil, err
 	}
-	focus := `document.activeElement.getAttribute('aria-label').startsWith('node-3,')`
+	focus := `document.activeElement.getAttribute('aria-label')?.startsWith('node-3,')`
 	err := t.eval(`document.querySelector('.map [aria-label^="node-3,"]').focus()`, nil)
 	if err == nil {
 		err = t.await("it has the focus", focus)

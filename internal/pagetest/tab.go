@@ -27,6 +27,8 @@ var (
 	desk  = screen{width: 1280, height: 800}
 	night = screen{width: 1280, height: 800, dark: true}
 	phone = screen{width: 360, height: 740}
+
+	screens = map[string]screen{"light": desk, "dark": night, "phone": phone}
 )
 
 // tab is a page in a browser context of its own: with nothing in its cache.

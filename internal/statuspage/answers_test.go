@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -258,4 +262,43 @@ func BenchmarkLook(b *testing.B) {
 	for b.Loop() {
 		v = p.look(time.Now()).after(v, 2)
 	}
+}
+
+// The file by which explain.test.mjs looks whether all of an explanation is shown has every field.
+func TestTheSampleOfAnExplanationIsComplete(t *testing.T) {
+	text, err := os.ReadFile("testdata/explanation.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e agent.Explanation
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&e); err != nil {
+		t.Fatal(err)
+	}
+	// Paths have other fields in each place. Packets of tunnels and of routes are not asked for.
+	never := []string{"Explanation.OK", "TunnelStatus.PacketsIn", "TunnelStatus.BytesIn",
+		"TunnelStatus.PacketsOut", "TunnelStatus.BytesOut", "TunnelStatus.NotCounted",
+		"RouteStatus.Packets", "RouteStatus.Bytes"}
+	var look func(v reflect.Value)
+	look = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), v.Type().Name()+"."+v.Type().Field(i).Name
+			for f.Kind() == reflect.Slice && f.Len() > 0 {
+				f = f.Index(0)
+			}
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				f = f.Elem()
+			}
+			ofAgent := f.Type().PkgPath() == v.Type().PkgPath() && f.Kind() == reflect.Struct
+			switch {
+			case slices.Contains(never, name):
+			case ofAgent && f.Type() != reflect.TypeFor[agent.PathStatus]():
+				look(f)
+			case f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0:
+				t.Errorf("the sample has no %s", name)
+			}
+		}
+	}
+	look(reflect.ValueOf(e))
 }

@@ -3,7 +3,7 @@
 import { ask } from "./ask.js";
 import { facts, h, kindLabel, mark, replace, setText, table } from "./dom.js";
 import { age, clock, count } from "./format.js";
-import { hop } from "./routes.js";
+import { extras, hop, originOf } from "./routes.js";
 import { routeMark } from "./state.js";
 
 export function explainView(app) {
@@ -59,7 +59,7 @@ export function explainView(app) {
   };
 }
 
-function explanation(e, now) {
+export function explanation(e, now) {
   const kind = e.ok ? "ok" : "bad";
   return [
     h("p", { class: "health " + kind }, mark(kind), h("b", {}, e.asked), ` – ${e.verdict}`),
@@ -68,6 +68,7 @@ function explanation(e, now) {
         s.ok ? "holds: " : "fails: "), h("span", {}, s.text)))),
     part("Owner", ownership(e.ownership)),
     part("Data plane", dataplane(e.dataplane)),
+    part("Tunnels", tunnels(e.tunnels, now)),
     part("Routes", routes(e, now)),
     part("BGP paths", table([
       ["Prefix"], ["Peer"], ["Next hop", "mid"], ["Best"], ["Import", "mid"],
@@ -76,7 +77,7 @@ function explanation(e, now) {
       p.prefix, p.node ? `${p.peer} (${p.node})` : p.peer, p.nextHop,
       p.best ? kindLabel("ok", "best") : kindLabel(p.accepted ? "idle" : "bad",
         p.reason || (p.accepted ? "not best" : "rejected")),
-      p.import, attributes(p), clock(p.since, now),
+      [p.import, ...p.operations].join(", "), attributes(p), clock(p.since, now),
     ]))),
     part("To peers", table([
       ["Peer"], ["Prefix", "mid"], ["Sent"], ["Rule", "mid"], ["Attributes", "wide"],
@@ -109,31 +110,59 @@ function ownership(o) {
 
 function dataplane(d) {
   const m = d.match;
+  const sent = (of) => `${count(of.packets)} packets (${count(of.bytes)} bytes)`;
   return facts([
-    ["Longest match", m && (m.prefix ? `${m.prefix} of ${m.owner || "nobody known"}` : "none")],
-    ["Leaves by", m?.paths.length ? h("span", {}, ...m.paths.map((p, i) => hop(p, {}, i))) : null],
+    ["Longest match", m && (m.prefix ? `${m.prefix} of ${m.owner || "nobody known"}` +
+      (m.forwards ? "" : ", which does not forward") : "none")],
+    ["Leaves by", m && hops(m.paths)],
     ["Our entry", d.entry], ["Not told", d.problem],
-    ["Packets", d.packets !== undefined ? `${count(d.packets)} (${count(d.bytes)} bytes)` :
-      d.notCounted],
+    ["Forwarded", d.packets === undefined ? null : sent(d)], ["Not counted", d.notCounted],
+    ...(d.nextHops ?? []).map((p) => ["Sent to a next hop",
+      h("span", {}, hop(p, {}, 0), `: ${sent(p)}, for whatever prefix`)]),
+    ["Next hops not counted", d.nextHopsNotCounted !== d.notCounted && d.nextHopsNotCounted],
   ]);
+}
+
+function tunnels(all, now) {
+  return table([["State"], ["Node"], ["Kind"], ["From", "mid"], ["To"], ["Interface", "mid"],
+    ["Since", "wide"], ["Why"]],
+  all.map((t) => [kindLabel(routeMark(t.state), t.state), t.node, t.encapsulation, t.outerSource,
+    t.outerDestination, t.interface + (t.mtu ? `, MTU ${t.mtu}` : ""), age(t.since, now),
+    t.reason]));
 }
 
 function routes(e, now) {
   if (e.routes.length + e.inside.length === 0) return null;
   return h("div", {}, ...e.routes.map((r) => h("div", { class: "claim" },
-    h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix),
-      ` from ${r.origin}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),
+    h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix), extras(r),
+      r.paths.length ? " via " : " ", hops(r.paths) ?? r.kind,
+      ` from ${originOf(r)}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),
     table([["Wanted by"], ["Chosen"], ["Next hop"], ["Reached by", "mid"], ["Why not"]],
       r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
         `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",
-        p.nextHop || p.interface || c.kind,
-        [p.by, p.owner && `(${p.owner})`, ...p.used.map((u) => u.interface)].filter(Boolean)
-          .join(" "),
-        p.reason || c.reason,
+        way(p) ?? c.kind, [p.by, p.owner && `(${p.owner})`].filter(Boolean).join(" "),
+        [...new Set([p.reason, c.reason])].filter(Boolean).join("; "),
       ])))),
-  ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside: " +
-    e.inside.map((r) => r.prefix).join(", ") +
-    (e.insideMore ? ` and ${count(e.insideMore)} more` : "")) : null);
+  ), e.inside.length ? h("p", { class: "note" }, "Longer prefixes inside:") : null,
+  table([["State"], ["Prefix"], ["Next hops"], ["Origin", "mid"], ["Since", "mid"], ["Why"]],
+    e.inside.map((r) => [kindLabel(routeMark(r.state), r.state), r.prefix + extras(r),
+      hops(r.paths) ?? r.kind, originOf(r), age(r.since, now), r.reason])),
+  e.insideMore ? h("p", { class: "note" }, `and ${count(e.insideMore)} more`) : null);
+}
+
+// way shows the path that a source wants, and by what it goes if that is another; null for none.
+function way(p) {
+  const wanted = [p.nextHop, p.interface].filter(Boolean).join(" ");
+  const used = hops(p.used);
+  if (!used || !wanted) return used ?? (wanted || null);
+  const told = p.used.some((u) => u.nextHop === p.nextHop ||
+    u.interface && u.interface === p.interface); // by IPIP the engine's own next hop leads
+  return told ? used : h("span", {}, `${wanted} through `, used);
+}
+
+// hops shows the paths of a route; null without any.
+function hops(paths) {
+  return paths.length ? h("span", {}, ...paths.map((p, i) => hop(p, {}, i))) : null;
 }
 
 function attributes(p) {
@@ -143,6 +172,7 @@ function attributes(p) {
     p.asPath.length ? `AS_PATH ${p.asPath.join(" ")}` : "",
     p.communities.length ? `communities ${p.communities.join(" ")}` : "",
     p.nextHop && p.rule ? `NEXT_HOP ${p.nextHop}` : "",
+    p.origin && p.origin !== "IGP" ? `ORIGIN ${p.origin}` : "",
     p.originator ? `ORIGINATOR_ID ${p.originator}` : "",
     p.clusterList?.length ? `CLUSTER_LIST ${p.clusterList.join(" ")}` : "",
     p.stale ? "stale" : "",

@@ -1,90 +1,116 @@
 // Where the map has what. Pure: from peers to coordinates.
 
-import { layerOf } from "./state.js";
+import { layerOf, nameOf, short } from "./state.js";
 
 export const width = 640;
 const margin = 28;
 
-// layout places every peer: those outside the cluster and route reflectors in rows above, nodes in
+// mostPlaced bounds the peers of a layer that have a place: more could not be told apart.
+export const mostPlaced = { outside: 400, reflectors: 400, nodes: 5000, workloads: 400 };
+
+// layout places the peers: those outside the cluster and route reflectors in rows above, nodes in
 // rings around the agent's own node, workloads in rows below. Places follow the order of peers, so
-// that none moves when its state changes.
+// that none moves when its state changes. Captions say how many there are, and how many of them
+// have a place if not all.
 export function layout(peers) {
   const layers = { outside: [], reflectors: [], nodes: [], workloads: [] };
   for (const p of peers) layers[layerOf(p)].push(p);
   const out = { width, height: 0, centre: null, places: [], captions: [] };
+  const place = (how, layer, y) => {
+    const all = layers[layer];
+    const placed = all.slice(0, mostPlaced[layer]);
+    if (all.length > 0) {
+      out.captions.push({ layer, count: all.length, placed: placed.length, x: 0, y: y + 14 });
+    }
+    return how(out, layer, placed, y);
+  };
   let y = 8;
-  for (const name of ["outside", "reflectors"]) y = rows(out, name, layers[name], y);
-  y = rings(out, layers.nodes, y);
-  y = rows(out, "workloads", layers.workloads, y);
+  for (const layer of ["outside", "reflectors"]) y = place(rows, layer, y);
+  y = place(rings, "nodes", y);
+  y = place(rows, "workloads", y);
   out.height = y + 8;
   return out;
 }
 
-// rows places a layer in rows of at most 40 and returns where the next one begins.
+// room is what the longest name takes, in the letters of page.css on a phone, the largest.
+const room = (peers) => 10 * Math.max(...peers.map((p) => short(nameOf(p)).length));
+
+// rows places a layer in rows of at most 40, and a few peers with their names below them.
 function rows(out, layer, peers, y) {
   if (peers.length === 0) return y;
-  out.captions.push({ layer, count: peers.length, x: 0, y: y + 14 });
   y += 44;
-  const perRow = Math.min(40, peers.length <= 12 ? peers.length : Math.ceil(
-    peers.length / Math.ceil(peers.length / 40)));
+  const named = peers.length <= 12;
+  const most = named ? Math.floor((width - 2 * margin) / (room(peers) + 12)) : 40;
+  const perRow = Math.ceil(peers.length / Math.ceil(peers.length / most));
   const step = (width - 2 * margin) / perRow;
   const r = Math.min(9, step * 0.4);
+  const pitch = 2 * r + (named ? 28 : 10);
   peers.forEach((peer, i) => {
     const row = Math.floor(i / perRow);
     const inRow = Math.min(perRow, peers.length - row * perRow);
     const x = width / 2 + (i % perRow - (inRow - 1) / 2) * step;
-    out.places.push({ peer, layer, x, y: y + row * (2 * r + 10), r, label: label(peers, step) });
+    const at = y + row * pitch;
+    const label = named ? { x, y: at + r + 11, anchor: "middle", turn: 0 } : null;
+    out.places.push({ peer, layer, x, y: at, r, label });
   });
-  return y + (Math.ceil(peers.length / perRow) - 1) * (2 * r + 10) + 40;
+  return y + (Math.ceil(peers.length / perRow) - 1) * pitch + 40;
 }
 
-// label says where the name of a peer has room: below it, or nowhere.
-function label(peers, step) {
-  return step >= 72 ? "below" : "none";
-}
-
-// rings places nodes around the centre: on one ring where they have room there, else on as many as
-// it takes, the outermost first.
-function rings(out, peers, y) {
+// rings places nodes around the centre: on one ring where their names have room there, level or,
+// when they are more, as rays; else on as many as it takes, the outermost first. Of very many, each
+// is smaller.
+function rings(out, layer, peers, y) {
   const n = peers.length;
   const few = n <= 40;
+  const level = n <= 16;
   const outer = few ? 118 : 268;
-  const pad = few ? 44 : 16;
-  if (n > 0) {
-    out.captions.push({ layer: "nodes", count: n, x: 0, y: y + 14 });
-  }
+  const pad = level ? 44 : few ? 24 + room(peers) : 16;
   const radius = n === 0 ? 10 : outer;
   const cy = y + pad + radius + (n === 0 ? 0 : 8);
   out.centre = { x: width / 2, y: cy, r: 13 };
+  const { step, sizes } = few ? { sizes: [{ radius: outer, count: n }] } : ringSizes(n, outer);
   let placed = 0;
-  for (const ring of ringSizes(n, outer, few)) {
+  for (const ring of sizes) {
     for (let i = 0; i < ring.count; i++) {
       const angle = -Math.PI / 2 + (2 * Math.PI * (i + 0.5)) / ring.count;
-      const right = Math.cos(angle) >= 0;
+      const x = width / 2 + ring.radius * Math.cos(angle);
+      const y = cy + ring.radius * Math.sin(angle);
       out.places.push({
-        peer: peers[placed++], layer: "nodes",
-        x: width / 2 + ring.radius * Math.cos(angle), y: cy + ring.radius * Math.sin(angle),
-        r: few ? 9 : 5, label: few ? (right ? "right" : "left") : "none",
+        peer: peers[placed++], layer, x, y, r: few ? 9 : step * 0.38,
+        label: few ? beside(x, y, angle, level) : null,
       });
     }
   }
   return cy + radius + pad;
 }
 
-// ringSizes fills rings from the outermost, 13 units from one node to the next.
-export function ringSizes(n, outer, few) {
-  if (n === 0) return [];
-  if (few) return [{ radius: outer, count: n }];
-  const step = 13;
-  const sizes = [];
-  let left = n;
-  for (let radius = outer; left > 0; radius -= step) {
-    const room = radius < 4 * step ? left : Math.floor((2 * Math.PI * radius) / step);
-    const count = Math.min(left, room);
-    sizes.push({ radius: Math.max(radius, 4 * step), count });
-    left -= count;
+// beside is where the name of a node on the ring begins, or ends left of the centre.
+function beside(x, y, angle, level) {
+  const right = Math.cos(angle) >= 0;
+  const anchor = right ? "start" : "end";
+  if (level) return { x: x + (right ? 15 : -15), y, anchor, turn: 0 };
+  return {
+    x: x + 15 * Math.cos(angle), y: y + 15 * Math.sin(angle), anchor,
+    turn: angle * 180 / Math.PI - (right ? 0 : 180),
+  };
+}
+
+// innermost is the radius of the smallest ring: the own node and its name are inside.
+const innermost = 52;
+
+// ringSizes fills rings from the outermost, and says how far nodes are apart: 13 units, or as much
+// as all have room for.
+export function ringSizes(n, outer) {
+  for (let step = 13; ; step *= 0.97) {
+    const sizes = [];
+    let left = n;
+    for (let radius = outer; left > 0 && radius >= innermost; radius -= step) {
+      const count = Math.min(left, Math.floor((2 * Math.PI * radius) / step));
+      sizes.push({ radius, count });
+      left -= count;
+    }
+    if (left === 0) return { step, sizes };
   }
-  return sizes;
 }
 
 // shapes are drawn around a point with a radius. Each kind of session has its own, so that colour

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { layout, neighbour, ringSizes, shapes, width } from "./layout.js";
+import { layout, mostPlaced, neighbour, ringSizes, shapes, width } from "./layout.js";
 
 const mesh = (n) => Array.from({ length: n }, (_, i) => ({ peer: `10.0.0.${i}`, node: `n${i}` }));
 
 test("every peer has a place of its own, inside the picture", () => {
-  for (const n of [0, 1, 2, 40, 41, 150, 1000, 5000]) {
+  for (const n of [0, 1, 2, 40, 41, 150, 1000, 1400, 2000, 5000]) {
     const peers = [...mesh(n), { peer: "tor" }, { peer: "rr", node: "r", reflector: true },
       { peer: "w", type: "local workload" }];
     const plan = layout(peers);
@@ -14,11 +14,12 @@ test("every peer has a place of its own, inside the picture", () => {
     for (const p of plan.places) {
       assert.ok(p.x >= 0 && p.x <= width && p.y >= 0 && p.y <= plan.height, `${n}: ${p.x},${p.y}`);
     }
-    if (n > 1000) continue; // they lie on top of each other in the middle
+    plan.places.sort((p, q) => p.x - q.x);
     for (const [i, p] of plan.places.entries()) {
-      for (const q of plan.places.slice(i + 1)) {
+      for (let j = i + 1; j < plan.places.length && plan.places[j].x - p.x < 30; j++) {
+        const q = plan.places[j];
         const apart = Math.hypot(p.x - q.x, p.y - q.y);
-        assert.ok(apart > p.r + q.r - 1, `${n} nodes: two are ${apart} apart`);
+        assert.ok(apart > p.r + q.r, `${n} nodes: two of radius ${p.r} are ${apart} apart`);
       }
     }
   }
@@ -35,16 +36,68 @@ test("layers follow each other: outside, reflectors, nodes, workloads", () => {
     ["outside", "reflectors", "nodes", "workloads"]);
 });
 
+// line is where the letters of a label are, its middle line by points that are close together.
+function line({ label, peer }, letter) {
+  const long = Math.min(18, (peer.node ?? peer.peer).length) * letter;
+  const from = { start: 0, middle: -long / 2, end: -long }[label.anchor];
+  const turn = label.turn * Math.PI / 180;
+  return Array.from({ length: Math.ceil(long / 4) + 1 }, (_, i) => {
+    const along = from + Math.min(long, 4 * i);
+    return { x: label.x + along * Math.cos(turn), y: label.y + along * Math.sin(turn) };
+  });
+}
+
+test("names lie on nothing else, inside the picture", () => {
+  const [letter, high] = [10, 14];
+  for (const n of [1, 5, 12, 16, 17, 29, 40]) {
+    const name = (i) => "a-name-that-is-long-" + i;
+    const peers = [...mesh(n).map((p, i) => ({ ...p, node: n === 29 ? `n${i}` : name(i) })),
+      ...Array.from({ length: 12 }, (_, i) => ({ peer: n === 5 ? name(i) : `192.0.2.${i}` })),
+      { peer: "w", type: "local workload" }];
+    const plan = layout(peers);
+    // where the caption of the next layer begins, or the picture ends
+    const end = (layer) => {
+      const next = plan.captions[plan.captions.findIndex((c) => c.layer === layer) + 1];
+      return next ? next.y - high : plan.height;
+    };
+    const lines = plan.places.map((p) => line(p, letter));
+    plan.places.forEach((p, i) => {
+      for (const at of lines[i]) {
+        assert.ok(at.x >= 0 && at.x <= width && at.y >= high / 2 && at.y <= end(p.layer) - high / 2,
+          `${n} nodes: a name reaches ${at.x},${at.y}`);
+        plan.places.forEach((q, j) => {
+          if (i === j) return;
+          assert.ok(Math.hypot(at.x - q.x, at.y - q.y) > q.r + high / 2, `${n}: ${i} on dot ${j}`);
+          for (const other of lines[j]) {
+            assert.ok(Math.hypot(at.x - other.x, at.y - other.y) > high, `${n}: ${i} on ${j}`);
+          }
+        });
+      }
+    });
+  }
+});
+
 test("no peer moves when its state changes", () => {
   const at = (peers) => layout(peers).places.map((p) => [p.x, p.y]);
   const peers = mesh(100);
   assert.deepEqual(at(peers), at(peers.map((p) => ({ ...p, established: true }))));
 });
 
-test("rings take all", () => {
-  for (const n of [41, 500, 3000]) {
-    assert.equal(ringSizes(n, 268, false).reduce((sum, r) => sum + r.count, 0), n);
+test("rings take all, and their nodes can be told apart", () => {
+  for (const n of [41, 500, 1400, 3000, 5000]) {
+    const { step, sizes } = ringSizes(n, 268);
+    assert.equal(sizes.reduce((sum, r) => sum + r.count, 0), n);
+    assert.ok(step > (n > 1200 ? 6 : 12.9), `${n} nodes: ${step} apart`);
   }
+});
+
+test("what has no place is counted", () => {
+  const tors = Array.from({ length: 900 }, (_, i) => ({ peer: `tor-${i}` }));
+  const plan = layout([...mesh(5001), ...tors]);
+  assert.equal(plan.places.length, mostPlaced.nodes + mostPlaced.outside);
+  assert.deepEqual(plan.captions.map((c) => [c.layer, c.count, c.placed]),
+    [["outside", 900, 400], ["nodes", 5001, 5000]]);
+  assert.ok(plan.height < 1200, `${plan.height} high`);
 });
 
 test("arrow keys reach every node and stop at the edge", () => {

@@ -4,7 +4,7 @@ import { facts, h, kindLabel, mark, replace, s, setText } from "./dom.js";
 import { age, clock, count, plural } from "./format.js";
 import { layout, neighbour, shapes } from "./layout.js";
 import {
-  kindNames, kindOf, kinds, layerNames, matches, nameOf, tally, worstFirst,
+  kindNames, kindOf, kinds, layerNames, matches, nameOf, short, tally, worstFirst,
 } from "./state.js";
 
 // rowsAtFirst bounds the table until more are asked for.
@@ -148,16 +148,13 @@ export function peersView(app) {
       });
       lines.append(line);
       shapesOf.append(dot);
-      let name = null;
-      if (place.label !== "none") {
-        name = s("text", labelAt(place), short(nameOf(place.peer)));
-        labels.append(name);
-      }
+      if (place.label) labels.append(label(place.label, short(nameOf(place.peer))));
       dots.set(id, { dot, line, title, place, kind: null });
     });
     for (const c of plan.captions) {
       labels.append(s("text", { class: "caption", x: c.x + 4, y: c.y },
-        `${layerNames[c.layer]} (${c.count})`));
+        `${layerNames[c.layer]} (${count(c.count)}` +
+          (c.placed < c.count ? `, ${count(c.placed)} of them drawn)` : ")")));
     }
     labels.append(s("text", {
       class: "own", x: plan.centre.x, y: plan.centre.y + 30, "text-anchor": "middle",
@@ -181,6 +178,7 @@ export function peersView(app) {
   // paint shows the state of a peer on the map.
   function paint(p) {
     const d = dots.get(p.peer);
+    if (!d) return; // the map has no place for it
     const kind = kindOf(p);
     const says = `${nameOf(p)}${p.node ? ", " + p.peer : ""}: ${kindNames[kind]}` +
       (p.established ? "" : ` (${p.state})`);
@@ -257,19 +255,13 @@ export function peersView(app) {
   };
 }
 
-function labelAt(place) {
-  const at = { x: round(place.x), y: round(place.y + 4), "text-anchor": "start" };
-  switch (place.label) {
-    case "below":
-      return { ...at, y: round(place.y + place.r + 15), "text-anchor": "middle" };
-    case "right":
-      return { ...at, x: round(place.x + place.r + 6) };
-  }
-  return { ...at, x: round(place.x - place.r - 6), "text-anchor": "end" };
-}
-
-function short(name) {
-  return name.length > 22 ? name.slice(0, 21) + "…" : name;
+function label(at, text) {
+  const x = round(at.x);
+  const y = round(at.y);
+  return s("text", {
+    x, y, dy: "0.35em", "text-anchor": at.anchor,
+    transform: at.turn ? `rotate(${round(at.turn)} ${x} ${y})` : null,
+  }, text);
 }
 
 function round(v) {

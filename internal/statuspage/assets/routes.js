@@ -116,16 +116,14 @@ export function routesView(app) {
   }
 
   function row(r, nodes) {
-    const more = [r.elevated ? "elevated" : "", r.table ? `table ${r.table}` : ""]
-      .filter(Boolean).join(", ");
     return h("tr", {},
       h("td", {}, kindLabel(routeMark(r.state), r.state)),
       h("td", { class: "address" },
         h("a", { href: "#explain?q=" + encodeURIComponent(r.prefix) }, r.prefix),
-        more ? h("span", { class: "note" }, " " + more) : null,
+        h("span", { class: "note" }, extras(r)),
         r.reason ? h("span", { class: "narrow note" }, r.reason) : null),
       h("td", {}, r.paths.length ? r.paths.map((p, i) => hop(p, nodes, i)) : r.kind),
-      h("td", { class: "mid" }, r.source ? `${r.origin} (${r.source})` : r.origin),
+      h("td", { class: "mid" }, originOf(r)),
       h("td", { class: "mid" }, age(r.since, app.now())),
       h("td", { class: "wide" }, r.reason ?? ""));
   }
@@ -150,6 +148,15 @@ export function routesView(app) {
         !body.contains(document.activeElement)) list();
     },
   };
+}
+
+// extras says what distinguishes a route from others of its prefix.
+export function extras(r) {
+  return (r.elevated ? " elevated" : "") + (r.table ? ` in table ${r.table}` : "");
+}
+
+export function originOf(r) {
+  return r.source ? `${r.origin} (${r.source})` : r.origin;
 }
 
 // hop shows one path.

@@ -69,6 +69,11 @@ export function nameOf(peer) {
   return peer.node || peer.peer;
 }
 
+// short is as much of a name as the map has room for.
+export function short(name) {
+  return name.length > 18 ? name.slice(0, 17) + "…" : name;
+}
+
 // matches reports whether all words are found in what the table shows of a peer.
 export function matches(peer, text) {
   const shown = [
