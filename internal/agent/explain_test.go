@@ -282,6 +282,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// A look-up for next hops stops at a route of ours, so where that leads is the exact look-up's.
+func TestExplainSaysWhereOurMatchLeads(t *testing.T) {
+	hop := []PathStatus{{NextHop: "192.168.4.3", Interface: "eth0", Weight: 1}}
+	own, inside, silent := ofA("10.1.0.9/32"), ofB("10.1.0.0/16"), ofB("10.1.3.7/32")
+	own.match = &route.Resolution{Prefix: pfx("10.1.0.0/26"), Ours: true}
+	inside.inside = []fib.Entry{inside.accounts[0].Entry}
+	inside.accounts, inside.found = nil, nil
+	silent.found.ok, silent.found.err = false, errors.New("timeout")
+	for name, tc := range map[string]struct {
+		e    evidence
+		want MatchStatus
+	}{
+		"to a peer":            {ofB("10.1.3.7/32"), MatchStatus{Forwards: true, Paths: hop}},
+		"nowhere: it drops":    {own, MatchStatus{Paths: []PathStatus{}}},
+		"to a peer, of a part": {inside, MatchStatus{Forwards: true, Paths: hop}},
+		"as it did last":       {silent, MatchStatus{Forwards: true, Paths: hop}},
+	} {
+		tc.want.Prefix, tc.want.Owner = tc.e.match.Prefix, "ours"
+		got := explain(tc.e).Dataplane.Match
+		if got == nil || !reflect.DeepEqual(*got, tc.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
 // Each path says why it is not the best, by the first difference.
 func TestExplainSaysWhyAPathLoses(t *testing.T) {
 	for want, change := range map[string]func(*bgp.Attributes){

@@ -60,6 +60,10 @@ func (h *harness) picture(origin, name, view string, s screen) error {
 	if err := t.load(origin, view); err != nil {
 		return err
 	}
+	// a view may be painted before the summary above it
+	if err := t.await("the summary is there", "document.querySelector('.tile')"); err != nil {
+		return err
+	}
 	var shot struct{ Data []byte }
 	if err := t.call("Page.captureScreenshot", object{"format": "png"}, &shot); err != nil {
 		return err

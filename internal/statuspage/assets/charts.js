@@ -3,8 +3,8 @@
 import { s } from "./dom.js";
 import { clock, rate } from "./format.js";
 
-const width = 480;
-const height = 130;
+const width = 320;
+const height = 100;
 const head = 16; // for the name of the highest value
 const foot = 18; // for names below
 const room = height - head - foot;

@@ -112,8 +112,9 @@ function dataplane(d) {
   const m = d.match;
   const sent = (of) => `${count(of.packets)} packets (${count(of.bytes)} bytes)`;
   return facts([
-    ["Longest match", m && (m.prefix ? `${m.prefix} of ${m.owner || "nobody known"}` +
-      (m.forwards ? "" : ", which does not forward") : "none")],
+    ["Longest match", m && (m.prefix ? m.prefix + (m.owner === "ours" ? ", ours" :
+      ` of ${m.owner || "nobody known"}`) + (m.forwards ? "" : ", which does not forward") :
+      "none")],
     ["Leaves by", m && hops(m.paths)],
     ["Our entry", d.entry], ["Not told", d.problem],
     ["Forwarded", d.packets === undefined ? null : sent(d)], ["Not counted", d.notCounted],
