@@ -310,7 +310,7 @@ func matched(m agent.MatchStatus) string {
 		name = "the default route"
 	}
 	name += " (" + m.Owner + ")"
-	if !m.Forwards {
+	if m.Forwards == nil || !*m.Forwards {
 		return name + " matches, and does not forward"
 	}
 	if len(m.Paths) == 0 { // over several interfaces, which VPP does not tell apart

@@ -78,7 +78,7 @@ func TestPeersKeepTheirColumns(t *testing.T) {
 func TestRoutesOfAnAddress(t *testing.T) {
 	ours := []agent.AnnouncementStatus{{Prefix: netip.MustParsePrefix("10.1.0.0/26")}}
 	drop, via := agent.RouteStatus{Kind: "drop"}, agent.RouteStatus{Kind: "via"}
-	byDefault := agent.MatchStatus{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Forwards: true,
+	byDefault := agent.MatchStatus{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Forwards: new(true),
 		Owner: "proto dhcp, metric 100",
 		Paths: []agent.PathStatus{{NextHop: "10.0.0.1", Interface: "eth0"}}}
 	for _, c := range []struct {
@@ -108,7 +108,7 @@ func TestMatchOfAnotherProgram(t *testing.T) {
 		"the route to 10.9.0.0/16 (source CLI) matches, and does not forward": {Prefix: wider,
 			Owner: "source CLI"},
 		"the route to 10.9.0.0/16 (source CLI) does, via host-eth1": {Prefix: wider,
-			Owner: "source CLI", Forwards: true,
+			Owner: "source CLI", Forwards: new(true),
 			Paths: []agent.PathStatus{{Interface: "host-eth1"}}},
 	} {
 		if got := matched(m); got != want {

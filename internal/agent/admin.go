@@ -77,9 +77,10 @@ func (a *Agent) configuration() map[string]string {
 
 // MatchStatus is the route, whoever's it is, by which the data plane forwards to an address.
 type MatchStatus struct {
-	Prefix   netip.Prefix `json:"prefix"` // "" when none matches
-	Owner    string       `json:"owner"`
-	Forwards bool         `json:"forwards"`
+	Prefix netip.Prefix `json:"prefix"` // "" when none matches
+	Owner  string       `json:"owner"`
+	// Forwards is absent where that is not known, of a route of ours.
+	Forwards *bool `json:"forwards,omitempty"`
 	// Paths are as precise as the data plane's answer: VPP names only the interface.
 	Paths []PathStatus `json:"paths"`
 }
@@ -97,7 +98,7 @@ func (a *Agent) serveMatch(r *http.Request) (any, error) {
 }
 
 func matchStatus(found route.Resolution) MatchStatus {
-	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: found.Usable,
+	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: &found.Usable,
 		Paths: []PathStatus{}}
 	for _, p := range found.Paths {
 		m.Paths = append(m.Paths, pathStatus(p, 0))

@@ -41,6 +41,7 @@ type evidence struct {
 
 	match      *route.Resolution // of the first address asked about; nil: not known
 	matchError string
+	matched    *lookedUp     // of a match that is ours, which does not say where it leads
 	found      *lookedUp     // of the first of accounts that was acknowledged; nil: none was
 	counted    *route.Counts // of the same; nil: it is not counted
 	countError string        // why not; "" where there is no entry
@@ -160,7 +161,7 @@ func (a *Agent) gatherRoutes(e *evidence, around []netip.Prefix) {
 	})
 }
 
-// askDataplane makes two look-ups.
+// askDataplane makes two look-ups, and a third where another route of ours than expected matches.
 func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	if e.facts.Identity == "" || a.cfg.Resolve == nil {
 		return
@@ -175,15 +176,27 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	i := slices.IndexFunc(e.accounts, func(x fib.Account) bool {
 		return x.State.IsAcknowledged() || x.State == fib.Held
 	})
-	if i < 0 || a.cfg.Lookup == nil {
+	if a.cfg.Lookup == nil {
 		return
 	}
-	looking, cancel := context.WithTimeout(ctx, askPatience)
+	if i >= 0 {
+		e.found = a.lookUp(ctx, e.accounts[i].Key)
+		a.count(ctx, e)
+	}
+	switch m := e.match; {
+	case m == nil || !m.Ours:
+	case i >= 0 && e.found.key.Prefix == m.Prefix:
+		e.matched = e.found
+	default:
+		e.matched = a.lookUp(ctx, route.Key{Prefix: m.Prefix})
+	}
+}
+
+func (a *Agent) lookUp(ctx context.Context, k route.Key) *lookedUp {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	found := lookedUp{key: e.accounts[i].Key}
-	found.route, found.ok, found.err = a.cfg.Lookup(looking, found.key)
-	e.found = &found
-	a.count(ctx, e)
+	r, ok, err := a.cfg.Lookup(ctx, k)
+	return &lookedUp{k, r, ok, err}
 }
 
 // count waits no longer than for another answer, though the data plane may be frozen.

@@ -282,28 +282,53 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A look-up for next hops stops at a route of ours, so where that leads is the exact look-up's.
+// Resolve does not follow our own routes; Lookup says where they lead.
 func TestExplainSaysWhereOurMatchLeads(t *testing.T) {
-	hop := []PathStatus{{NextHop: "192.168.4.3", Interface: "eth0", Weight: 1}}
-	own, inside, silent := ofA("10.1.0.9/32"), ofB("10.1.0.0/16"), ofB("10.1.3.7/32")
-	own.match = &route.Resolution{Prefix: pfx("10.1.0.0/26"), Ours: true}
-	inside.inside = []fib.Entry{inside.accounts[0].Entry}
-	inside.accounts, inside.found = nil, nil
-	silent.found.ok, silent.found.err = false, errors.New("timeout")
+	hop := []route.Path{{NextHop: addr("192.168.4.3"), Interface: "eth0", Weight: 1}}
+	shown := []PathStatus{{NextHop: "192.168.4.3", Interface: "eth0", Weight: 1}}
+	timeout := errors.New("timeout")
 	for name, tc := range map[string]struct {
-		e    evidence
-		want MatchStatus
+		asked, match string
+		there        map[string]route.Route // in the data plane
+		err          error
+		want         MatchStatus
 	}{
-		"to a peer":            {ofB("10.1.3.7/32"), MatchStatus{Forwards: true, Paths: hop}},
-		"nowhere: it drops":    {own, MatchStatus{Paths: []PathStatus{}}},
-		"to a peer, of a part": {inside, MatchStatus{Forwards: true, Paths: hop}},
-		"as it did last":       {silent, MatchStatus{Forwards: true, Paths: hop}},
+		"to a peer": {"10.1.3.7/32", "10.1.3.0/26", map[string]route.Route{
+			"10.1.3.0/26": {Kind: route.Via, Paths: hop}}, nil,
+			MatchStatus{Forwards: new(true), Paths: shown}},
+		"nowhere: it drops": {"10.1.0.9/32", "10.1.0.0/26", map[string]route.Route{
+			"10.1.0.0/26": {Kind: route.Drop}}, nil,
+			MatchStatus{Forwards: new(false), Paths: []PathStatus{}}},
+		"to a peer, of a part": {"10.1.0.0/16", "10.1.3.0/26", map[string]route.Route{
+			"10.1.3.0/26": {Kind: route.Via, Paths: hop}}, nil,
+			MatchStatus{Forwards: new(true), Paths: shown}},
+		"to a peer, though nobody wants it": {"10.7.0.1/32", "10.7.0.0/26",
+			map[string]route.Route{"10.7.0.0/26": {Kind: route.Via, Paths: hop}}, nil,
+			MatchStatus{Forwards: new(true), Paths: shown}},
+		"it has gone": {"10.1.3.7/32", "10.1.3.0/26", nil, nil,
+			MatchStatus{Paths: []PathStatus{}}},
+		"not told": {"10.1.3.7/32", "10.1.3.0/26", nil, timeout,
+			MatchStatus{Paths: []PathStatus{}}},
 	} {
-		tc.want.Prefix, tc.want.Owner = tc.e.match.Prefix, "ours"
-		got := explain(tc.e).Dataplane.Match
-		if got == nil || !reflect.DeepEqual(*got, tc.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
-		}
+		inBubble(t, func(t *testing.T, n *node) {
+			n.dataplane.facts <- live
+			n.snapshots <- cluster()
+			time.Sleep(time.Second)
+			tc.want.Prefix, tc.want.Owner = pfx(tc.match), "ours"
+			got := n.agent.Explain(t.Context(), pfx(tc.asked)).Dataplane.Match
+			if got == nil || !reflect.DeepEqual(*got, tc.want) {
+				t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+			}
+		}, func(c *Config) {
+			c.Resolve = func(context.Context, uint32, netip.Addr) (route.Resolution, error) {
+				return route.Resolution{Prefix: pfx(tc.match), Ours: true}, nil
+			}
+			c.Lookup = func(_ context.Context, k route.Key) (route.Route, bool, error) {
+				r, ok := tc.there[k.Prefix.String()]
+				r.Key = k
+				return r, ok, tc.err
+			}
+		})
 	}
 }
 

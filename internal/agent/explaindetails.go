@@ -63,10 +63,13 @@ func (x *explainer) details() Explanation {
 		m := matchStatus(*x.match)
 		if x.match.Ours {
 			m.Owner = "ours"
-			kind, paths := x.leads(x.match.Prefix)
-			m.Forwards = kind == route.Via && len(paths) > 0
-			for _, p := range paths {
-				m.Paths = append(m.Paths, pathStatus(p, 0))
+			m.Forwards = nil
+			if x.matched != nil && x.matched.ok {
+				r := x.matched.route
+				m.Forwards = new(r.Kind == route.Via && len(r.Paths) > 0)
+				for _, p := range r.Paths {
+					m.Paths = append(m.Paths, pathStatus(p, r.Key.Table))
+				}
 			}
 		}
 		out.Dataplane.Match = &m
@@ -84,24 +87,6 @@ func (x *explainer) details() Explanation {
 		out.Dataplane.NextHopsNotCounted = x.hopsError
 	}
 	return out
-}
-
-// leads says where our route for a prefix leads, which a match leaves out: as the data plane said
-// just now where it did, else as it has acknowledged.
-func (x *explainer) leads(p netip.Prefix) (kind route.Kind, paths []route.Path) {
-	if x.found != nil && x.found.ok && x.found.key.Prefix == p {
-		return x.found.route.Kind, x.found.route.Paths
-	}
-	all := slices.Clone(x.inside)
-	if a := x.account(p); a != nil {
-		all = append(all, a.Entry)
-	}
-	for _, e := range all {
-		if e.Key.Prefix == p {
-			return e.Kind, e.Paths
-		}
-	}
-	return route.Drop, nil
 }
 
 // related are the problems that have to do with the prefix: of its pool, of the nodes that own it,
