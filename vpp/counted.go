@@ -55,12 +55,12 @@ func (v *VPP) CountRoutes(ctx context.Context,
 	} else {
 		all, err = l.lookCounted(ctx, keys)
 	}
-	var counts map[route.Key]route.Counts
+	var counts []route.Counts
 	if err == nil && len(all) > 0 {
-		counts, err = readSegment(ctx, v, func(s segment) map[route.Key]route.Counts {
-			out := make(map[route.Key]route.Counts, len(all))
-			for _, r := range all {
-				out[r.key] = s.of(byRoute, r.index)
+		counts, err = readSegment(ctx, v, func(s segment) []route.Counts {
+			out := make([]route.Counts, len(all)) // a map of a million would take too long
+			for i, r := range all {
+				out[i] = s.of(byRoute, r.index)
 			}
 			return out
 		}, byRoute)
@@ -68,7 +68,11 @@ func (v *VPP) CountRoutes(ctx context.Context,
 	if err != nil {
 		return nil, fmt.Errorf("vpp: count packets by route: %w", err)
 	}
-	return counts, nil
+	out := make(map[route.Key]route.Counts, len(all))
+	for i, r := range all {
+		out[r.key] = counts[i]
+	}
+	return out, nil
 }
 
 // countedRoute is an entry with where it is counted.

@@ -47,7 +47,7 @@ const (
 // errMoved says that the segment is not as a reader needs it at the moment.
 var errMoved = errors.New("VPP changed its statistics while they were read")
 
-// segment is counters by name, of each thread, where VPP has them.
+// segment holds the counters by name and thread, where VPP keeps them.
 type segment map[string][][]byte
 
 // of sums up what the threads have counted at an index.
@@ -71,8 +71,8 @@ func (s segment) indexes(name string) (n uint32) {
 
 // readSegment returns what take reads of counters in one reading; where VPP has interfered it calls
 // take again. The segment may have counters of a million routes, so take reads them where they are,
-// and must not keep its argument. The segment is mapped anew, as VPP may have restarted. A frozen
-// VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
+// soon, and must not keep its argument. The segment is mapped anew, as VPP may have restarted. A
+// frozen VPP, or one that changes its segment all the time, blocks it for Config.ReplyTimeout.
 func readSegment[T any](ctx context.Context, v *VPP, take func(segment) T,
 	names ...string) (taken T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.ReplyTimeout)
@@ -202,8 +202,12 @@ type memory struct {
 	base   uint64
 }
 
-// epoch is another one after each change; ok is false during one.
-func (m memory) epoch() (epoch uint64, ok bool) { return m.load(16), m.load(24) == 0 }
+// epoch is another one after each change; ok is false during one. VPP sets the epoch before it says
+// that the change is over, so they are read the other way round.
+func (m memory) epoch() (epoch uint64, ok bool) {
+	ok = m.load(24) == 0
+	return m.load(16), ok
+}
 
 // load reads what VPP writes to tell readers.
 func (m memory) load(at int) uint64 {
