@@ -85,6 +85,32 @@ func TestTheInterfaceOfTunnelsGoesDown(t *testing.T) {
 	})
 }
 
+// A plan makes each VXLAN device anew. Of a node that stays as it is nothing is resolved again.
+func TestOfNodesThatStayNothingIsResolvedAgain(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		r.Learn(pfx("10.1.0.64/26"), via("192.0.2.1"))
+		synctest.Wait()
+		with := func(mac string) *route.Encapsulation {
+			e := *r.wanted.Encapsulation
+			e.Nodes = map[netip.Addr]route.Node{
+				addr("10.0.0.2"):  {Name: "b", VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}},
+				addr("192.0.2.1"): {Name: "c", VXLAN: &route.VTEP{MAC: mac}}}
+			return &e
+		}
+		r.set(func(w *Wanted) { w.Encapsulation = with("66:00:00:00:00:02") })
+		synctest.Wait()
+		s := r.selection
+		view := s.view
+		s.view = nil // what is stale stays so
+		s.setEncapsulation(with("66:00:00:00:00:03"))
+		if len(s.staleSets) != 1 || s.staleSets[0].paths[0].NextHop != addr("192.0.2.1") {
+			t.Errorf("%d path sets are resolved again", len(s.staleSets))
+		}
+		s.view = view
+	})
+}
+
 // In a pool with VXLAN the datastore alone says where packets go, whatever covers its routes.
 func TestOverlayGoesBeforeBGP(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {

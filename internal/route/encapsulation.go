@@ -103,14 +103,14 @@ func (p Pool) LeftToFelix() string {
 // Node is another node, as one of its addresses has it.
 type Node struct {
 	Name  string
-	VXLAN *VTEP // nil: no pool of the address's family has VXLAN
+	VXLAN *VTEP // nil: no pool of the address's family needs it
 }
 
 // VTEP is the VXLAN device of a node.
 type VTEP struct {
 	MAC     string // as net.HardwareAddr prints it
 	Address netip.Addr
-	Missing string // why there is none; "": there is one
+	Missing string // why packets cannot be sent to it; "": they can
 }
 
 // Equal reports whether both are the same.
