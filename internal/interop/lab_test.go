@@ -109,7 +109,8 @@ func ping(t *testing.T, from *netlab.Namespace, to string) {
 func await(t *testing.T, what string, holds func(context.Context) error) {
 	t.Helper()
 	start := time.Now()
-	check(t, netlab.Await(t.Context(), patience, what, holds))
+	// most questions start a process or two, and the labs share two processors
+	check(t, netlab.AwaitEvery(t.Context(), patience, 100*time.Millisecond, what, holds))
 	t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
 }
 

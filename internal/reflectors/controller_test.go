@@ -343,15 +343,16 @@ func (c *cluster) read() (*reading, error) {
 // awaits waits until the leader says so.
 func (c *cluster) awaits(what string, ok func(State) bool) {
 	c.t.Helper()
-	awaitStateOf(c.t, c.read, what, ok)
+	awaitStateOf(c.t, c.read, 20*time.Millisecond, what, ok)
 }
 
 func awaitState(t *testing.T, client *clientv3.Client, what string, ok func(State) bool) {
 	t.Helper()
-	awaitStateOf(t, func() (*reading, error) { return read(t.Context(), client, "v1") }, what, ok)
+	awaitStateOf(t, func() (*reading, error) { return read(t.Context(), client, "v1") },
+		20*time.Millisecond, what, ok)
 }
 
-func awaitStateOf(t *testing.T, read func() (*reading, error), what string,
+func awaitStateOf(t *testing.T, read func() (*reading, error), every time.Duration, what string,
 	ok func(State) bool) {
 	t.Helper()
 	var last State
@@ -360,7 +361,7 @@ func awaitStateOf(t *testing.T, read func() (*reading, error), what string,
 			t.Logf("the leader: %+v", last)
 		}
 	}()
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(every) {
 		r, err := read()
 		if err == nil && len(r.states) > 0 {
 			last = r.states[0]
@@ -385,12 +386,16 @@ func reaches(t *testing.T, client *clientv3.Client, mode string) {
 	reachesOf(t, func() (*reading, error) { return read(t.Context(), client, "v1") }, mode)
 }
 
+// reachesOf looks rarely: goals take seconds, and a look costs as much as what the controller does.
 func reachesOf(t *testing.T, read func() (*reading, error), mode string) {
 	t.Helper()
-	awaitStateOf(t, read, "the goal "+mode, func(s State) bool {
+	awaitStateOf(t, read, 100*time.Millisecond, "the goal "+mode, func(s State) bool {
+		if !strings.HasPrefix(s.Done, mode) {
+			return false
+		}
 		r, err := read()
 		must(t, err)
-		return strings.HasPrefix(s.Done, mode) && s.Goal == r.goalRevision
+		return s.Goal == r.goalRevision
 	})
 }
 
