@@ -168,7 +168,7 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	}
 	resolving, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	if r, err := a.cfg.Resolve(resolving, 0, e.asked.Addr()); err != nil {
+	if r, err := a.resolve(resolving, e.asked); err != nil {
 		e.matchError = err.Error()
 	} else {
 		e.match = &r
@@ -190,6 +190,24 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	default:
 		e.matched = a.lookUp(ctx, route.Key{Prefix: m.Prefix})
 	}
+}
+
+// resolve has the longest match of p's first address. VPP drops packets to that of 0.0.0.0/0 and of
+// each subnet by a route of its own: then the address in the middle stands for p.
+func (a *Agent) resolve(ctx context.Context, p netip.Prefix) (route.Resolution, error) {
+	r, err := a.cfg.Resolve(ctx, 0, p.Addr())
+	if err != nil || p.IsSingleIP() || !r.Prefix.IsSingleIP() || r.Ours || r.Usable {
+		return r, err
+	}
+	return a.cfg.Resolve(ctx, 0, middle(p))
+}
+
+// middle is the first address of the upper half of a prefix that has one.
+func middle(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }
 
 func (a *Agent) lookUp(ctx context.Context, k route.Key) *lookedUp {

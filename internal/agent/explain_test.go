@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -245,6 +246,29 @@ func TestExplain(t *testing.T) {
 		{"an unused address", ofA("10.1.0.5/32"), func(e *evidence) {
 			e.match = &route.Resolution{Prefix: pfx("10.1.0.0/26"), Ours: true}
 		}, "delivery", "no workload of this node has it"},
+		{"an unused address that another program leads elsewhere", ofA("10.1.0.5/32"),
+			func(e *evidence) {
+				e.match = &route.Resolution{Prefix: pfx("10.1.0.5/32"), Usable: true,
+					Owner: "source CLI"}
+			}, "delivery", "no workload of this node has it: packets to it follow 10.1.0.5/32 of " +
+				"source CLI"},
+		{"the interface of the workload is down", ofA("10.1.0.77/32"), func(e *evidence) {
+			e.match.Usable = false
+		}, "delivery", "the data plane matches 10.1.0.77/32 of source CNI, which forwards nowhere"},
+		{"a covering route leads the workload's packets elsewhere", ofA("10.1.0.77/32"),
+			func(e *evidence) {
+				e.match = &route.Resolution{Prefix: pfx("10.1.0.0/16"), Usable: true,
+					Owner: "source CLI"}
+			}, "delivery", "packets to it follow 10.1.0.0/16 of source CLI: the CNI plugin has"},
+		{"the drop route is hidden", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.found.err = route.HiddenError{By: "CLI"}
+		}, "now", "10.1.0.0/26 of this node is not as it should be: asked for 10.1.0.0/26, the " +
+			"data plane answers: hidden by a route of CLI"},
+		{"the drop route is hidden, which a workload does not need", ofA("10.1.0.77/32"),
+			func(e *evidence) { e.found.err = route.HiddenError{By: "CLI"} }, "",
+			"is of this node"},
+		{"the drop route was deleted", ofA("10.1.0.5/32"), func(e *evidence) { e.found.ok = false },
+			"now", "it is not there any more"},
 		{"a borrowed address of an own block is another's", ofA("10.1.0.5/32"),
 			func(e *evidence) {
 				b := e.inputs.snapshot.Blocks[pfx("10.1.0.0/26")]
@@ -277,6 +301,35 @@ func TestExplain(t *testing.T) {
 			}
 			if again := explain(tc.e); !reflect.DeepEqual(got, again) {
 				t.Errorf("the same evidence gives another explanation:\n%+v\n%+v", got, again)
+			}
+		})
+	}
+}
+
+// VPP has a route of its own to the first address of a subnet, which does not stand for the rest.
+func TestExplainOfASubnet(t *testing.T) {
+	for asked, middle := range map[string]string{
+		"0.0.0.0/0": "128.0.0.0", "192.168.4.0/24": "192.168.4.128",
+		"192.168.4.0/31": "192.168.4.1", "fd00::/64": "fd00::8000:0:0:0",
+	} {
+		inBubble(t, func(t *testing.T, n *node) {
+			n.dataplane.facts <- live
+			n.snapshots <- cluster()
+			time.Sleep(time.Second)
+			got := n.agent.Explain(t.Context(), pfx(asked))
+			m := got.Dataplane.Match
+			if m == nil || m.Prefix != pfx(asked) || !*m.Forwards || !got.OK {
+				t.Errorf("%s: %s, %+v", asked, got.Verdict, m)
+			}
+		}, func(c *Config) {
+			c.Resolve = func(_ context.Context, _ uint32, a netip.Addr) (route.Resolution, error) {
+				switch a {
+				case pfx(asked).Addr():
+					return route.Resolution{Prefix: route.HostPrefix(a), Owner: "special"}, nil
+				case addr(middle):
+					return route.Resolution{Prefix: pfx(asked), Usable: true, Owner: "CLI"}, nil
+				}
+				return route.Resolution{}, fmt.Errorf("%s was asked for", a)
 			}
 		})
 	}

@@ -53,10 +53,12 @@ var (
 	}
 	ofThisNode = []link{
 		{"data", (*explainer).checkData}, {"node", (*explainer).checkNode},
-		{"withheld", (*explainer).checkWithheld}, {"data plane", (*explainer).checkDataplane},
+		{"ipam", (*explainer).checkOwnIPAM}, {"withheld", (*explainer).checkWithheld},
+		{"data plane", (*explainer).checkDataplane},
 		{"drop route", (*explainer).checkDropRoute}, {"speaker", (*explainer).checkSpeaker},
 		{"export", (*explainer).checkExport}, {"session", (*explainer).checkSessions},
-		{"rival", (*explainer).checkRival}, {"delivery", (*explainer).checkDelivery},
+		{"rival", (*explainer).checkRival}, {"now", (*explainer).checkOwnNow},
+		{"delivery", (*explainer).checkDelivery},
 	}
 )
 
@@ -191,6 +193,8 @@ func (x *explainer) complaint(name, text string) string {
 			what = "is claimed twice"
 		case "delivery":
 			what = "is not delivered"
+		case "now":
+			what = "is not as it should be"
 		case "node", "data", "data plane":
 			what = "is not reachable"
 		}

@@ -40,6 +40,9 @@ func (x *explainer) lacks() bool {
 	return x.owner.Expected.IsValid() && x.reach() < x.owner.Expected.Bits()
 }
 
+// checkOwnIPAM says what IPAM has of an own prefix; withheld is about what is wrong with it.
+func (x *explainer) checkOwnIPAM() (string, bool) { return x.describeOwner(), true }
+
 // checkOwner is about IPAM's data: whose the prefix is, and whether they alone explain why nobody
 // announces it.
 func (x *explainer) checkOwner() (string, bool) {
@@ -220,7 +223,7 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 	if n := len(x.inside) + x.insideMore; n > 0 {
 		text += fmt.Sprintf("; %d longer routes of ours lie inside it", n)
 	}
-	return text + x.downSessions(), false
+	return text + x.downInterface(x.asked.Addr()) + x.downSessions(), false
 }
 
 // downSessions names sessions that are down, which may be why a prefix is missing.

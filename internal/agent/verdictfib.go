@@ -176,8 +176,8 @@ func (x *explainer) checkNow() (string, bool) {
 	}
 	w := x.wanted()
 	if x.found != nil && w != nil && x.found.key == w.Key {
-		if text := x.found.differs(*w); text != "" {
-			return fmt.Sprintf("asked for %s, the data plane answers: %s", w.Key, text), false
+		if text := x.contradiction(w); text != "" {
+			return text, false
 		}
 	}
 	m := x.match
@@ -199,6 +199,15 @@ func (x *explainer) checkNow() (string, bool) {
 			how), m.Usable && !x.owner.Expected.IsValid()
 	}
 	return "the data plane matches " + whose(*m), true
+}
+
+// contradiction is what the exact look-up of w's route says, if that is not what was acknowledged.
+func (x *explainer) contradiction(w *fib.Account) string {
+	text := x.found.differs(*w)
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("asked for %s, the data plane answers: %s", w.Key, text)
 }
 
 // whose names a route of the data plane, for people.

@@ -77,6 +77,22 @@ func (x *explainer) checkDropRoute() (string, bool) {
 	return text, ok
 }
 
+// checkOwnNow is about the same route at this moment. A connected workload does not need it.
+func (x *explainer) checkOwnNow() (string, bool) {
+	a := x.account(x.own)
+	if a == nil || x.noFIB || x.found == nil || x.found.key != a.Key {
+		return "", true
+	}
+	text := x.contradiction(a)
+	return text, text == "" || x.host != nil && x.isConnected()
+}
+
+// isConnected reports whether the data plane has another program's route to the address.
+func (x *explainer) isConnected() bool {
+	m := x.match
+	return m != nil && m.Usable && !m.Ours && m.Prefix.IsSingleIP()
+}
+
 // checkSpeaker is about what GoBGP has taken of the plan.
 func (x *explainer) checkSpeaker() (string, bool) {
 	a := x.announcement()
@@ -147,6 +163,9 @@ func (x *explainer) checkSessions() (string, bool) {
 	case len(down) > 0:
 		return fmt.Sprintf("%d sessions are up, %d are not; %s", up, len(down), down[0]), true
 	}
+	if up == 1 {
+		return "1 session is up", true
+	}
 	return fmt.Sprintf("%d sessions are up", up), true
 }
 
@@ -196,14 +215,27 @@ func (x *explainer) checkDelivery() (string, bool) {
 				"kube-proxy is", false
 		}
 	case x.absent != "":
-		return "packets to it are dropped: " + x.absent, false
+		return x.astray() + ": " + x.absent, false
 	case x.host == nil:
-		return "no workload of this node has it: packets to it are dropped", false
+		return "no workload of this node has it: " + x.astray(), false
 	case !m.Prefix.IsValid() || m.Ours:
 		return fmt.Sprintf("the data plane has no route to %s: the CNI plugin has not connected it",
 			x.host.Source), false
+	case !m.Usable:
+		return fmt.Sprintf("the data plane matches %s, which forwards nowhere: it drops, or its "+
+			"interface is down", whose(*m)), false
+	case m.Prefix.Bits() <= x.own.Bits() && !m.Prefix.IsSingleIP():
+		return x.astray() + ": the CNI plugin has not connected it", false
 	}
 	return "the data plane matches " + whose(*m), true
+}
+
+// astray says what becomes of packets to an address that nobody here has.
+func (x *explainer) astray() string {
+	if m := x.match; m.Usable && !m.Ours {
+		return "packets to it follow " + whose(*m)
+	}
+	return "packets to it are dropped"
 }
 
 func (x *explainer) ownConclusion() string {
