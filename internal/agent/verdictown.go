@@ -69,21 +69,22 @@ func (x *explainer) checkDropRoute() (string, bool) {
 		return "", true
 	}
 	text, ok := x.programmed(a)
-	if !ok && x.found != nil && x.found.key == a.Key {
-		if now := x.found.differs(*a); now != "" {
-			return text + "; " + now, false
-		}
-	}
-	return text, ok
+	return text, ok || a.State.IsAcknowledged() // what came later is checkOwnNow's
 }
 
 // checkOwnNow is about the same route at this moment. A connected workload does not need it.
 func (x *explainer) checkOwnNow() (string, bool) {
 	a := x.account(x.own)
-	if a == nil || x.noFIB || x.found == nil || x.found.key != a.Key {
+	if a == nil || a.Origin != route.Own || x.noFIB {
 		return "", true
 	}
-	text := x.contradiction(a)
+	text := ""
+	if x.found != nil && x.found.key == a.Key {
+		text = x.contradiction(a)
+	}
+	if was, ok := x.programmed(a); text == "" && !ok {
+		text = was
+	}
 	return text, text == "" || x.host != nil && x.isConnected()
 }
 
