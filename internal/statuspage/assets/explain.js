@@ -156,7 +156,7 @@ function way(p) {
   const wanted = [p.nextHop, p.interface].filter(Boolean).join(" ");
   const used = hops(p.used);
   if (!used || !wanted) return used ?? (wanted || null);
-  const told = p.used.some((u) => u.nextHop === p.nextHop ||
+  const told = p.used.some((u) => u.nextHop && u.nextHop === p.nextHop ||
     u.interface && u.interface === p.interface); // by IPIP the engine's own next hop leads
   return told ? used : h("span", {}, `${wanted} through `, used);
 }
