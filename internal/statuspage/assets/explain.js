@@ -113,7 +113,8 @@ function dataplane(d) {
   const sent = (of) => `${count(of.packets)} packets (${count(of.bytes)} bytes)`;
   return facts([
     ["Longest match", m && (m.prefix ? m.prefix + (m.owner === "ours" ? ", ours" :
-      ` of ${m.owner || "nobody known"}`) + (m.forwards ? "" : ", which does not forward") :
+      ` of ${m.owner || "nobody known"}`) +
+      (m.forwards === false ? ", which does not forward" : "") : // absent where it is not known
       "none")],
     ["Leaves by", m && hops(m.paths)],
     ["Our entry", d.entry], ["Not told", d.problem],

@@ -78,3 +78,14 @@ test("a next hop is told once, and the one behind which it is", () => {
     assert.ok(text.includes(`(distance 1) yes ${want} ${way.by}`), text);
   }
 });
+
+test("only a match that is known not to forward is said not to", () => {
+  const e = sample();
+  const { match } = e.dataplane;
+  for (const [forwards, says] of [[true, false], [false, true], [undefined, false]]) {
+    match.forwards = forwards;
+    const text = words(e);
+    assert.ok(text.includes(`${match.prefix} of ${match.owner}`), text);
+    assert.equal(text.includes("does not forward"), says, `forwards: ${forwards}`);
+  }
+});
