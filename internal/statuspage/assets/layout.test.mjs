@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { layout, mostPlaced, neighbour, ringSizes, shapes, width } from "./layout.js";
+import { longest, nameOf } from "./state.js";
 
 const mesh = (n) => Array.from({ length: n }, (_, i) => ({ peer: `10.0.0.${i}`, node: `n${i}` }));
 
@@ -38,7 +39,7 @@ test("layers follow each other: outside, reflectors, nodes, workloads", () => {
 
 // line is where the letters of a label are, its middle line by points that are close together.
 function line({ label, peer }, letter) {
-  const long = Math.min(18, (peer.node ?? peer.peer).length) * letter;
+  const long = Math.min(longest, nameOf(peer).length) * letter;
   const from = { start: 0, middle: -long / 2, end: -long }[label.anchor];
   const turn = label.turn * Math.PI / 180;
   return Array.from({ length: Math.ceil(long / 4) + 1 }, (_, i) => {
