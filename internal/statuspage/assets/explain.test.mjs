@@ -17,7 +17,8 @@ class element {
 // what leaves by a tunnel has no other interface.
 const elsewhere = ["node", "version", "fails", "problems.0.key", "paths.0.accepted",
   "paths.0.reason", "routes.0.kind", "inside.0.kind", "routes.0.claims.0.kind",
-  "routes.0.claims.0.paths.0.used.0.interface"];
+  ...["routes.0.paths", "routes.0.claims.0.paths.0.used", "inside.0.paths", "dataplane.match.paths",
+    "dataplane.nextHops"].map((paths) => paths + ".1.interface")];
 
 // other is another value of a field than v.
 function other(field, v) {
