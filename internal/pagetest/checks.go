@@ -196,57 +196,84 @@ func names(t *tab) (found []string, err error) {
 // of a roving tabindex).
 var arrows = []string{"ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"}
 
-// keyboard are controls to which neither Tab leads, nor arrow keys from where Tab has led.
-func keyboard(t *tab) (found []string, err error) {
+// walk is a way through the controls by keys.
+type walk struct {
+	tab     *tab
+	missing map[int]control // to which no key has led, by element
+	reached []int           // the others, in order
+}
+
+// walk goes through the document with Tab, twice: a row may have moved behind the first.
+func (t *tab) walk() (*walk, error) {
 	all, err := t.controls()
 	if err != nil {
 		return nil, err
 	}
-	missing := map[int]control{}
+	w := &walk{tab: t, missing: map[int]control{}}
 	for _, c := range all {
-		missing[c.element] = c
-	}
-	var reached []int
-	reach := func(key string) error {
-		if err := t.press(key); err != nil {
-			return err
-		}
-		element, err := t.focused()
-		if _, is := missing[element]; is {
-			delete(missing, element)
-			reached = append(reached, element)
-		}
-		return err
+		w.missing[c.element] = c
 	}
 	if err := t.eval("document.activeElement.blur()", nil); err != nil {
 		return nil, err
 	}
 	// Behind the last control the focus leaves the document, and then comes to the first. Those
 	// that are disabled and keep the focus all the same are not among all.
+	begun := 0
 	for range 2*len(all) + 2 {
-		if len(missing) == 0 {
+		if len(w.missing) == 0 || begun > 2 {
 			break
 		}
-		if err := reach("Tab"); err != nil {
+		element, err := w.press("Tab")
+		if err != nil {
 			return nil, err
 		}
+		if len(w.reached) > 0 && element == w.reached[0] {
+			begun++
+		}
 	}
-	for i := 0; i < len(reached) && len(missing) > 0; i++ {
+	return w, nil
+}
+
+// press types a key, and returns the element that has the focus then.
+func (w *walk) press(key string) (int, error) {
+	if err := w.tab.press(key); err != nil {
+		return 0, err
+	}
+	element, err := w.tab.focused()
+	if _, is := w.missing[element]; is {
+		delete(w.missing, element)
+		w.reached = append(w.reached, element)
+	}
+	return element, err
+}
+
+// findings are the controls to which no key has led.
+func (w *walk) findings() (found []string) {
+	for element, c := range w.missing {
+		found = append(found, fmt.Sprintf("no key leads to %s %q %s", c.role, c.name,
+			w.tab.html(element)))
+	}
+	return found
+}
+
+// keyboard are controls to which neither Tab leads, nor arrow keys from where Tab has led.
+func keyboard(t *tab) (found []string, err error) {
+	w, err := t.walk()
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(w.reached) && len(w.missing) > 0; i++ {
 		for _, key := range arrows {
-			focus := object{"backendNodeId": reached[i]}
+			focus := object{"backendNodeId": w.reached[i]}
 			if err := t.call("DOM.focus", focus, nil); err != nil {
 				break // it is there no more
 			}
-			if err := reach(key); err != nil {
+			if _, err := w.press(key); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for element, c := range missing {
-		found = append(found, fmt.Sprintf("no key leads to %s %q %s", c.role, c.name,
-			t.html(element)))
-	}
-	return found, nil
+	return w.findings(), nil
 }
 
 // focused is the number of the element that has the focus.

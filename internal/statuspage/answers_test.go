@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -276,29 +277,39 @@ func TestTheSampleOfAnExplanationIsComplete(t *testing.T) {
 	if err := d.Decode(&e); err != nil {
 		t.Fatal(err)
 	}
-	// Paths have other fields in each place. Packets of tunnels and of routes are not asked for.
-	never := []string{"Explanation.OK", "TunnelStatus.PacketsIn", "TunnelStatus.BytesIn",
-		"TunnelStatus.PacketsOut", "TunnelStatus.BytesOut", "TunnelStatus.NotCounted",
-		"RouteStatus.Packets", "RouteStatus.Bytes"}
-	var look func(v reflect.Value)
-	look = func(v reflect.Value) {
-		for i := range v.NumField() {
-			f, name := v.Field(i), v.Type().Name()+"."+v.Type().Field(i).Name
-			for f.Kind() == reflect.Slice && f.Len() > 0 {
-				f = f.Index(0)
+	// Packets of tunnels and of routes are not asked for, those of next hops in one place.
+	never := regexp.MustCompile(`^\.(OK|Tunnels\.(Packets|Bytes|NotCounted).*|` +
+		`(Routes|Inside|Dataplane\.Match)\..*(Packets|Bytes))$`)
+	var look func(name string, of reflect.Type, all []reflect.Value)
+	// look is handed the values of all elements of the lists around a field: one must have it.
+	look = func(name string, of reflect.Type, all []reflect.Value) {
+		all = slices.DeleteFunc(all, reflect.Value.IsZero)
+		var inner []reflect.Value
+		switch {
+		case never.MatchString(name):
+		case len(all) == 0:
+			t.Errorf("the sample has no %s", name)
+		case of.Kind() == reflect.Slice:
+			for _, v := range all {
+				for i := range v.Len() {
+					inner = append(inner, v.Index(i))
+				}
 			}
-			if f.Kind() == reflect.Pointer && !f.IsNil() {
-				f = f.Elem()
+			look(name, of.Elem(), inner)
+		case of.Kind() == reflect.Pointer:
+			for _, v := range all {
+				inner = append(inner, v.Elem())
 			}
-			ofAgent := f.Type().PkgPath() == v.Type().PkgPath() && f.Kind() == reflect.Struct
-			switch {
-			case slices.Contains(never, name):
-			case ofAgent && f.Type() != reflect.TypeFor[agent.PathStatus]():
-				look(f)
-			case f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0:
-				t.Errorf("the sample has no %s", name)
+			look(name, of.Elem(), inner)
+		case of.Kind() == reflect.Struct && of.PkgPath() == reflect.TypeOf(e).PkgPath():
+			for i := range of.NumField() {
+				inner = nil
+				for _, v := range all {
+					inner = append(inner, v.Field(i))
+				}
+				look(name+"."+of.Field(i).Name, of.Field(i).Type, inner)
 			}
 		}
 	}
-	look(reflect.ValueOf(e))
+	look("", reflect.TypeOf(e), []reflect.Value{reflect.ValueOf(e)})
 }

@@ -113,7 +113,8 @@ function dataplane(d) {
   const sent = (of) => `${count(of.packets)} packets (${count(of.bytes)} bytes)`;
   return facts([
     ["Longest match", m && (m.prefix ? m.prefix + (m.owner === "ours" ? ", ours" :
-      ` of ${m.owner || "nobody known"}`) + (m.forwards ? "" : ", which does not forward") :
+      ` of ${m.owner || "nobody known"}`) +
+      (m.forwards === false ? ", which does not forward" : "") : // absent where it is not known
       "none")],
     ["Leaves by", m && hops(m.paths)],
     ["Our entry", d.entry], ["Not told", d.problem],
@@ -156,7 +157,7 @@ function way(p) {
   const wanted = [p.nextHop, p.interface].filter(Boolean).join(" ");
   const used = hops(p.used);
   if (!used || !wanted) return used ?? (wanted || null);
-  const told = p.used.some((u) => u.nextHop === p.nextHop ||
+  const told = p.used.some((u) => u.nextHop && u.nextHop === p.nextHop ||
     u.interface && u.interface === p.interface); // by IPIP the engine's own next hop leads
   return told ? used : h("span", {}, `${wanted} through `, used);
 }

@@ -1,6 +1,6 @@
 // Where the map has what. Pure: from peers to coordinates.
 
-import { layerOf, nameOf, short } from "./state.js";
+import { layerOf, longest, nameOf } from "./state.js";
 
 export const width = 640;
 const margin = 28;
@@ -33,7 +33,7 @@ export function layout(peers) {
 }
 
 // room is what the longest name takes, in the letters of page.css on a phone, the largest.
-const room = (peers) => 10 * Math.max(...peers.map((p) => short(nameOf(p)).length));
+const room = (peers) => 10 * Math.min(longest, Math.max(...peers.map((p) => nameOf(p).length)));
 
 // rows places a layer in rows of at most 40, and a few peers with their names below them.
 function rows(out, layer, peers, y) {

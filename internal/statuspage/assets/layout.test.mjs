@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { layout, mostPlaced, neighbour, ringSizes, shapes, width } from "./layout.js";
+import { longest, nameOf } from "./state.js";
 
 const mesh = (n) => Array.from({ length: n }, (_, i) => ({ peer: `10.0.0.${i}`, node: `n${i}` }));
 
@@ -38,7 +39,7 @@ test("layers follow each other: outside, reflectors, nodes, workloads", () => {
 
 // line is where the letters of a label are, its middle line by points that are close together.
 function line({ label, peer }, letter) {
-  const long = Math.min(18, (peer.node ?? peer.peer).length) * letter;
+  const long = Math.min(longest, nameOf(peer).length) * letter;
   const from = { start: 0, middle: -long / 2, end: -long }[label.anchor];
   const turn = label.turn * Math.PI / 180;
   return Array.from({ length: Math.ceil(long / 4) + 1 }, (_, i) => {
@@ -101,20 +102,22 @@ test("what has no place is counted", () => {
 });
 
 test("arrow keys reach every node and stop at the edge", () => {
-  const { places } = layout([...mesh(12), { peer: "tor" }]);
-  const seen = new Set([0]);
-  const todo = [0];
-  while (todo.length) {
-    const i = todo.pop();
-    for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
-      const j = neighbour(places, i, dx, dy);
-      if (!seen.has(j)) todo.push(j);
-      seen.add(j);
+  for (const n of [12, 40, 41, 5000]) {
+    const { places } = layout([...mesh(n), { peer: "tor" }]);
+    const seen = new Set([0]);
+    const todo = [0];
+    while (todo.length && seen.size < places.length) {
+      const i = todo.pop();
+      for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+        const j = neighbour(places, i, dx, dy);
+        if (!seen.has(j)) todo.push(j);
+        seen.add(j);
+      }
     }
+    assert.equal(seen.size, places.length, `${n} nodes`);
+    const top = places.findIndex((p) => p.peer.peer === "tor");
+    assert.equal(neighbour(places, top, 0, -1), top);
   }
-  assert.equal(seen.size, places.length);
-  const top = places.findIndex((p) => p.peer.peer === "tor");
-  assert.equal(neighbour(places, top, 0, -1), top);
 });
 
 test("each kind of session has its own shape", () => {

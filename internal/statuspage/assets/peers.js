@@ -4,7 +4,7 @@ import { facts, h, kindLabel, mark, replace, s, setText } from "./dom.js";
 import { age, clock, count, plural } from "./format.js";
 import { layout, neighbour, shapes } from "./layout.js";
 import {
-  kindNames, kindOf, kinds, layerNames, matches, nameOf, short, tally, worstFirst,
+  kindNames, kindOf, kinds, layerNames, matches, nameOf, shorten, tally, worstFirst,
 } from "./state.js";
 
 // rowsAtFirst bounds the table until more are asked for.
@@ -131,6 +131,9 @@ export function peersView(app) {
     const focused = map.contains(document.activeElement) ?
       drawn[Number(document.activeElement.dataset.i)]?.peer.peer : null;
     drawn = plan.places;
+    const own = app.state.summary?.node ?? "this node";
+    const short = shorten([own,
+      ...drawn.filter((place) => place.label).map((place) => nameOf(place.peer))]);
     const lines = s("g", { class: "lines" });
     const shapesOf = s("g", { role: "group", "aria-label": "Peers; arrow keys lead from one to " +
       "the next", keydown: walk });
@@ -158,7 +161,7 @@ export function peersView(app) {
     }
     labels.append(s("text", {
       class: "own", x: plan.centre.x, y: plan.centre.y + 30, "text-anchor": "middle",
-    }, short(app.state.summary?.node ?? "this node")));
+    }, short(own)));
     map.replaceChildren(s("svg", {
       viewBox: `0 0 ${plan.width} ${Math.max(plan.height, 80)}`, class: plan.places.length > 100 ?
         "many" : "few", role: "group", "aria-labelledby": "map-title",

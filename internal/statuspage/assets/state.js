@@ -69,9 +69,34 @@ export function nameOf(peer) {
   return peer.node || peer.peer;
 }
 
-// short is as much of a name as the map has room for.
-export function short(name) {
-  return name.length > 18 ? name.slice(0, 17) + "…" : name;
+// longest is how many letters of a name the map has room for.
+export const longest = 18;
+
+// cuts are how many letters of a longer name's beginning are left, beside those of its end; the
+// first three read best.
+const cuts = [8, longest - 1, 0, ...Array.from({ length: longest }, (_, i) => i)];
+
+// shorten says what the map calls each of the names. A name is cut where fewest others look the
+// same then: some differ at their ends, as k8s-worker-pool-a-1, and others at their beginnings, as
+// ip-10-0-1-2.eu-central-1.compute.internal.
+export function shorten(names) {
+  const all = [...new Set(names)];
+  const best = new Map();
+  for (const from of cuts) {
+    const labels = all.map((name) => cut(name, from));
+    const alike = new Map();
+    for (const text of labels) alike.set(text, (alike.get(text) ?? 0) + 1);
+    all.forEach((name, i) => {
+      const n = alike.get(labels[i]);
+      if (!(best.get(name)?.alike <= n)) best.set(name, { text: labels[i], alike: n });
+    });
+  }
+  return (name) => best.get(name).text;
+}
+
+function cut(name, from) {
+  if (name.length <= longest) return name;
+  return name.slice(0, from) + "…" + name.slice(name.length - (longest - 1 - from));
 }
 
 // matches reports whether all words are found in what the table shows of a peer.

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import {
-  empty, kindOf, layerOf, matches, take, tally, worstFirst, wrongs,
+  empty, kindOf, layerOf, longest, matches, shorten, take, tally, worstFirst, wrongs,
 } from "./state.js";
 
 const up = (peer, more) => ({ peer, established: true, endOfRIB: true, state: "Established",
@@ -42,6 +42,30 @@ test("the worst come first, and nothing else moves", () => {
   assert.deepEqual(worstFirst(all).map((p) => p.peer), ["d", "o", "a", "b"]);
   assert.deepEqual(all.map((p) => p.peer), ["a", "o", "b", "d"]);
   assert.deepEqual(tally(all), { down: 1, handshake: 1, receiving: 0, up: 2 });
+});
+
+test("names that differ look different on the map, wherever they differ", () => {
+  const numbered = (before, after) => [1, 2, 3, 10, 11].map((i) => before + i + after);
+  for (const names of [
+    numbered("aks-nodepool1-12345678-vmss00000", ""),
+    numbered("k8s-worker-pool-a-", ""),
+    numbered("ip-10-0-0-", ".eu-central-1.compute.internal"),
+    numbered("kubernetes-worker-", "-of-cluster"),
+    ["a-1", "a-2", "b-1", "b-2"].map((s) => "prod-cluster-" + s.replace("-", "-of-germany-node-")),
+    [...numbered("k8s-worker-pool-a-", ""), ...numbered("ip-10-0-0-", ".compute.internal"), "n1"],
+  ]) {
+    const short = shorten(names);
+    const labels = names.map(short);
+    assert.equal(new Set(labels).size, names.length, labels.join());
+    for (const text of labels) assert.ok(text.length <= longest, text);
+  }
+});
+
+test("a name is cut only where it is too long, and then in the middle if that will do", () => {
+  const names = ["k8s-worker-pool-12", "k8s-worker-pool-a-1", "k8s-worker-pool-a-2"];
+  const short = shorten([...names, ...names]); // as of nodes with two sessions
+  assert.deepEqual(names.map(short),
+    ["k8s-worker-pool-12", "k8s-work…-pool-a-1", "k8s-work…-pool-a-2"]);
 });
 
 test("a filter's words must all fit", () => {
