@@ -102,17 +102,21 @@ PROMISED := $(PROMISED)$(if $(wildcard $(BUILD)/kube-apiserver),$(comma)Kubernet
 # At the end of each of its programs the race detector waits for more races: a second, if not told.
 test: export GORACE ?= atexit_sleep_ms=100
 
-# Random walks take five times as long with the race detector. The model of the reflector controller
-# is one goroutine: nothing can race. The agent and the FIB take all walks without the detector, and
-# a tenth with it (their race_test.go).
-WALKS := ./bgp/reflector ./internal/agent ./internal/fib
+# With the race detector random walks take five times as long. The model of the reflector controller
+# is one goroutine: nothing can race, and no run has the detector. Agent and FIB take a tenth of
+# their walks with it (their race_test.go), and all of them without.
+RACE  := $(filter -race -race=true,$(TESTFLAGS))
+PLAIN := $(filter-out $(RACE),$(TESTFLAGS))
 
 # Everything that must hold, on every real part that the machine has; go vet is lint's.
 test: tools build lint
-	{ CGO_ENABLED=0 go test -trimpath -vet=off -json $(filter-out -race,$(TESTFLAGS)) \
-	    $(WALKS); model=$$?; \
+	{ status=0; \
+	  CGO_ENABLED=0 go test -trimpath -vet=off -json $(PLAIN) ./bgp/reflector || status=1; \
+	  $(if $(RACE),echo 'Walks of agent and FIB without the race detector:'; \
+	  CGO_ENABLED=0 go test -trimpath -vet=off -json -run '^TestWalk' $(PLAIN) \
+	    ./internal/agent ./internal/fib || status=1; echo 'The rest with it:';) \
 	  CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) \
-	    $$(go list ./... | grep -v '/bgp/reflector$$') && exit $$model; } | \
+	    $$(go list ./... | grep -v '/bgp/reflector$$') || status=1; exit $$status; } | \
 	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'
 
 # GoBGP's own tests, on the patched GoBGP, without two of them:

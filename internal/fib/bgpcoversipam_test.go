@@ -169,7 +169,7 @@ func TestAnotherNextHopThanBGPsIsNotKept(t *testing.T) {
 // Whatever comes and goes on either side, no address that is reached before and after is without a
 // route in between, and where both sides always agree about the next hop nothing that stays wanted
 // is ever touched.
-func TestHandOverBetweenBGPAndEtcdLeavesNoGap(t *testing.T) {
+func TestWalkOfHandOverLeavesNoGap(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++

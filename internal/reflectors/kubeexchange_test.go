@@ -140,8 +140,11 @@ func aLeaseIsWrittenAgain(t *testing.T, start startCluster) {
 		if c.kube.Object(leaseKind, lease) == nil {
 			t.Errorf("%s: there is no Lease that could be harmed", what)
 		}
+		asked := c.kube.Asked("patch", leaseKind)
 		harm() // it may be written again before anybody could look
-		await(t, what, there)
+		await(t, what, func() bool {
+			return c.kube.Asked("patch", leaseKind) > asked && there()
+		})
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *report) read(in io.Reader) error {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(r.out, lines.Text()) // not from a test: a build that failed
+			fmt.Fprintln(r.out, lines.Text()) // not from a test: a build that failed, or make
 			continue
 		}
 		r.take(e)
