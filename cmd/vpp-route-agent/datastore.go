@@ -228,7 +228,7 @@ func (c config) where() string {
 	if c.inKubernetes() {
 		return "the Kubernetes API"
 	}
-	return "etcd at " + strings.Join(c.etcdEndpoints, ",")
+	return "etcd at " + shownEndpoints(strings.Join(c.etcdEndpoints, ","))
 }
 
 // readPatience bounds how long readDatastore waits.

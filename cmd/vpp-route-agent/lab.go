@@ -40,6 +40,7 @@ appear in the datastore only.`,
 		"http://127.0.0.1:2379")
 	c.PersistentFlags().StringVar(&l.endpoint, "etcd-endpoints", endpoint,
 		"URL of the lab's etcd (environment: ETCD_ENDPOINTS)")
+	c.PersistentFlags().Lookup("etcd-endpoints").DefValue = shownEndpoints(endpoint) // for --help
 	addMissing(c.PersistentFlags(), labSettings)
 	c.AddCommand(l.apply(), l.delete(), l.attach(), l.borrow(), l.move(), l.release(),
 		l.claimBlock(), l.releaseBlock(), l.etcd(), l.kubernetes())
@@ -71,6 +72,9 @@ func (l *lab) in(cmd *cobra.Command, f func(*calicotest.Cluster) error) error {
 	var cluster *calicotest.Cluster
 	if store != nil {
 		cluster = calicotest.NewKubernetesCluster(store.Client, store.Group)
+	} else if strings.Contains(l.endpoint, "@") { // errors of the client would quote it
+		return usageError{fmt.Errorf("--etcd-endpoints %s must be scheme, host and port only",
+			shownEndpoints(l.endpoint))}
 	} else if cluster, err = calicotest.Connect(cmd.Context(), l.endpoint, nil); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"regexp"
 	"sync"
 
 	"vpp-route-agent/internal/agent"
@@ -101,17 +100,15 @@ func shownSettings(texts map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, s := range settings {
 		text := texts[s.name()]
-		if s.secret && text != "" {
+		switch {
+		case s.secret && text != "":
 			text = "set, and not shown"
+		case s.endpoints:
+			text = shownEndpoints(text)
+		default:
+			text = withoutPasswords(text)
 		}
-		out[s.name()] = withoutPasswords(text)
+		out[s.name()] = text
 	}
 	return out
-}
-
-var userInURL = regexp.MustCompile(`://[^/@,]*@`)
-
-// withoutPasswords takes users and passwords out of a comma list of URLs.
-func withoutPasswords(text string) string {
-	return userInURL.ReplaceAllString(text, "://(user)@")
 }

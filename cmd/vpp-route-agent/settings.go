@@ -29,6 +29,8 @@ type setting struct {
 	// literal must be a string in the file: YAML makes 42798 of 0123456 and true of yes.
 	literal bool
 	live    bool // a change takes effect upon SIGHUP
+	// endpoints are of etcd: somebody may have put a password there, though none belongs there.
+	endpoints bool
 }
 
 const ownEnvPrefix = "VPP_ROUTE_AGENT_"
@@ -54,12 +56,14 @@ var settings = []setting{
 		set: parseServicesVia},
 
 	{flag: "etcd-endpoints", env: calicoEnv("ETCD_ENDPOINTS"), file: "etcdEndpoints", list: true,
-		def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs", set: parseEndpoints},
+		endpoints: true, def: "http://127.0.0.1:2379", usage: "comma list of etcd v3 URLs",
+		set: parseEndpoints},
 	{flag: "etcd-scheme", file: "etcdScheme",
 		usage: "http or https: with --etcd-host and --etcd-port the older way to name one endpoint",
 		set:   oneOf(func(c *config) *string { return &c.etcdLegacy.scheme }, "http", "https")},
-	{flag: "etcd-host", file: "etcdHost", literal: true, usage: "host of that one endpoint",
-		set: text(func(c *config) *string { return &c.etcdLegacy.host })},
+	{flag: "etcd-host", file: "etcdHost", literal: true, endpoints: true,
+		usage: "host of that one endpoint",
+		set:   text(func(c *config) *string { return &c.etcdLegacy.host })},
 	{flag: "etcd-port", file: "etcdPort", number: true, usage: "port of that one endpoint",
 		set: parseEtcdPort},
 	{flag: "etcd-username", env: calicoEnv("ETCD_USERNAME"), file: "etcdUsername", literal: true,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"vpp-route-agent/internal/support"
@@ -39,6 +40,11 @@ func (s *supportCall) secrets(environment []string) (_ *support.Secrets, unread 
 	}
 	f.add(s.cfg.etcdPassword)
 	for _, texts := range []map[string]string{s.cfg.texts, s.running} {
+		for _, x := range settings {
+			if x.endpoints {
+				f.all = append(f.all, endpointPasswords(texts[x.name()])...)
+			}
+		}
 		for _, text := range texts {
 			f.addURLs(text)
 		}
@@ -53,6 +59,9 @@ func (s *supportCall) secrets(environment []string) (_ *support.Secrets, unread 
 	for _, pair := range environment {
 		name, value, _ := strings.Cut(pair, "=")
 		f.addURLs(value)
+		if isEndpointsVariable(name) { // which is not in s.cfg if that could not be read
+			f.all = append(f.all, endpointPasswords(value)...)
+		}
 		if secretName.MatchString(name) && !isHarmless(value) {
 			f.add(value)
 		}
@@ -70,12 +79,19 @@ func isHarmless(value string) bool {
 	return err == nil && filepath.IsAbs(value)
 }
 
+func isEndpointsVariable(name string) bool {
+	return slices.ContainsFunc(settings, func(s setting) bool {
+		return s.endpoints && slices.Contains(s.envNames(), name)
+	})
+}
+
 type secretFinder struct{ all, unread []string }
 
 func (f *secretFinder) add(secret string) { f.all = append(f.all, secret) }
 
 // addURLs takes the passwords of a comma list of URLs.
 func (f *secretFinder) addURLs(text string) {
+	f.all = append(f.all, passwordsIn(text, afterScheme)...)
 	for part := range strings.SplitSeq(text, ",") {
 		if u, err := url.Parse(strings.TrimSpace(part)); err == nil {
 			password, _ := u.User.Password()

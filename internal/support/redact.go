@@ -113,7 +113,8 @@ func encoded(s string) (all []string) {
 
 // What gives away a secret that nobody knows of.
 var (
-	inURL  = regexp.MustCompile(`://[^/\s"'@]*:[^/\s"'@]*@`)
+	// A password in a URL may have / and @, though it should not.
+	inURL  = regexp.MustCompile(`://[^\s"']*:[^\s"']*@`)
 	header = regexp.MustCompile(`(?i)\b(authorization\W{1,5}(?:bearer|basic)) [^\s"'\]]+`)
 	// keyInLine is a whole key, as in JSON.
 	keyInLine = regexp.MustCompile(

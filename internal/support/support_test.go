@@ -91,6 +91,8 @@ func TestRedact(t *testing.T) {
 func TestRedactUnknown(t *testing.T) {
 	inJSON, _ := json.Marshal(key)
 	for _, text := range []string{"http://root:planted@10.0.0.1:2379",
+		"http://root:planted/x@10.0.0.1:2379", "http://root:x/planted@10.0.0.1:2379,next",
+		"http://root:x@planted@10.0.0.1:2379", "http://a:1,http://root:planted,x@10.0.0.1:2379",
 		"Authorization: Bearer planted.jwt-0", `{"authorization": ["Basic planted=="]}`,
 		"key:\n" + strings.ReplaceAll(key, "AwEH", "planted"), "a " + string(inJSON)} {
 		got := clean(t, NewSecrets(nil), text+"\nnext", 7)
@@ -99,7 +101,7 @@ func TestRedactUnknown(t *testing.T) {
 			t.Errorf("%s: %s", text, got)
 		}
 	}
-	for _, text := range []string{"password bgp/tor is not known", "http://10.0.0.1:2379/a@b",
+	for _, text := range []string{"password bgp/tor is not known", "http://10.0.0.1/a@b",
 		"basic configuration", "the token of the lease"} {
 		if got := clean(t, NewSecrets(nil), text, 100); got != text {
 			t.Errorf("%s: %s", text, got)
