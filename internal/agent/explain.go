@@ -192,11 +192,12 @@ func (a *Agent) askDataplane(ctx context.Context, e *evidence) {
 	}
 }
 
-// resolve has the longest match of p's first address. VPP drops packets to that of 0.0.0.0/0 and of
-// each subnet by a route of its own: then the address in the middle stands for p.
+// resolve has the longest match of p's first address. VPP has nothing for that of 0.0.0.0/0, and
+// drops packets to that of each subnet: then the address in the middle stands for p.
 func (a *Agent) resolve(ctx context.Context, p netip.Prefix) (route.Resolution, error) {
 	r, err := a.cfg.Resolve(ctx, 0, p.Addr())
-	if err != nil || p.IsSingleIP() || !r.Prefix.IsSingleIP() || r.Ours || r.Usable {
+	ofAll := r.Prefix.IsValid() && !r.Prefix.IsSingleIP()
+	if err != nil || p.IsSingleIP() || ofAll || r.Ours || r.Usable {
 		return r, err
 	}
 	return a.cfg.Resolve(ctx, 0, middle(p))
