@@ -240,10 +240,15 @@ that nothing could be compared.`,
 			} else {
 				err = printReplayed(cmd.OutOrStdout(), got)
 			}
-			if err == nil && !got.OK() {
+			switch {
+			case err != nil:
+				return err
+			case len(got.Runs) == 0:
+				return fmt.Errorf("there is nothing to replay in %s", recorderDir(dir))
+			case !got.OK():
 				return errSilent
 			}
-			return err
+			return nil
 		},
 	}
 	outputFlag(c, &asJSON)
@@ -266,7 +271,7 @@ func printReplayed(w io.Writer, r recorder.Replayed) error {
 		if len(run.Differences) == 0 {
 			fmt.Fprintf(b, "the same %s", count(run.Keys, "route", "routes"))
 		} else {
-			fmt.Fprintf(b, "%s", count(len(run.Differences), "DIFFERENCE", "DIFFERENCES"))
+			fmt.Fprint(b, count(len(run.Differences)+run.More, "DIFFERENCE", "DIFFERENCES"))
 		}
 		if run.Undecided > 0 {
 			fmt.Fprintf(b, ", %s not decided upon", count(run.Undecided, "input", "inputs"))
@@ -282,6 +287,9 @@ func printReplayed(w io.Writer, r recorder.Replayed) error {
 		}
 		for _, d := range run.Differences {
 			fmt.Fprintf(b, "  %s: recorded %q, replayed %q\n", d.Key, d.Recorded, d.Replayed)
+		}
+		if run.More > 0 {
+			fmt.Fprintf(b, "  and %d more\n", run.More)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

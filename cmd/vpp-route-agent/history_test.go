@@ -98,3 +98,30 @@ Run of 2026-11-27 09:10:00, v1: not compared: the records of the process end bef
 		t.Errorf("got\n%s\nwant\n%s%v", got, want, err)
 	}
 }
+
+// A full disk may have left no record, or the beginning of one.
+func TestReplayOfNothingSaysSo(t *testing.T) {
+	for _, segment := range []string{"", "VPP"} {
+		dir := t.TempDir()
+		err := os.MkdirAll(recorderDir(dir), 0o700)
+		if err == nil && segment != "" {
+			err = os.WriteFile(filepath.Join(recorderDir(dir), "0000000001.rec"), []byte(segment),
+				0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"table", "json"} {
+			root := newCommand()
+			var out bytes.Buffer
+			root.SetOut(&out)
+			root.SetErr(&out)
+			root.SetArgs([]string{"replay", "--state-dir", dir, "-o", format})
+			err := root.Execute()
+			if err == nil || err.Error() != "there is nothing to replay in "+recorderDir(dir) ||
+				format == "json" && !strings.Contains(out.String(), `"runs": []`) {
+				t.Errorf("%q, %s: %v\n%s", segment, format, err, out.String())
+			}
+		}
+	}
+}

@@ -99,8 +99,9 @@ func TestReplayOfPlans(t *testing.T) {
 		}
 		run := got.Runs[0]
 		if run.Plans == 0 || wrong != (len(run.Differences) == min(run.Plans, maxDifferences)) ||
-			!wrong && len(run.Differences) > 0 {
-			t.Errorf("%d plans, differences %+v", run.Plans, run.Differences)
+			!wrong && len(run.Differences)+run.More > 0 ||
+			wrong && run.More != max(0, run.Plans-maxDifferences) {
+			t.Errorf("%d plans, differences %+v and %d", run.Plans, run.Differences, run.More)
 		}
 		for _, d := range run.Differences {
 			if wrong && d.Key != "plan: count" {

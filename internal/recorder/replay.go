@@ -43,6 +43,7 @@ type Run struct {
 	Reason      Reason        `json:"reason,omitempty"`  // of Problem
 	NotCompared []NotCompared `json:"notCompared"`
 	Differences []Difference  `json:"differences"`
+	More        int           `json:"more"` // differences, which are only counted
 }
 
 // NotCompared is a time of which nothing could be compared.
@@ -110,7 +111,7 @@ func Replay(dir string, newPlanner func(node string) Planner) (out Replayed, pro
 	r := replayer{newPlanner: newPlanner}
 	problems, err = Reader{Segment: r.begins, Record: r.record, Missing: r.gap}.Read(dir)
 	r.finish()
-	return Replayed{Runs: r.runs}, problems, err
+	return Replayed{Runs: append([]Run{}, r.runs...)}, problems, err
 }
 
 type replayer struct {
@@ -309,9 +310,11 @@ func (r *replayer) resume(at time.Time) {
 }
 
 func (r *Run) differs(at time.Time, key, recorded, replayed string) {
-	if len(r.Differences) < maxDifferences {
-		r.Differences = append(r.Differences, Difference{at, key, recorded, replayed})
+	if len(r.Differences) == maxDifferences {
+		r.More++
+		return
 	}
+	r.Differences = append(r.Differences, Difference{at, key, recorded, replayed})
 }
 
 // comparePlan plans anew, and compares with what was planned.
