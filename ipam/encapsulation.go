@@ -113,11 +113,11 @@ func hasVXLAN(e *route.Encapsulation, v6 bool) bool {
 func vtep(n calico.Node, v6 bool) *route.VTEP {
 	own, field := vxlanAddress(n, v6)
 	if !own.IsValid() {
-		return &route.VTEP{Missing: fmt.Sprintf("%s of Node(%s) is missing", field, n.Name)}
+		return &route.VTEP{Problem: fmt.Sprintf("%s of Node(%s) is missing", field, n.Name)}
 	}
 	mac, err := n.VTEPMAC(v6)
 	if err != nil {
-		return &route.VTEP{Address: own, Missing: fmt.Sprintf("Node(%s): %v", n.Name, err)}
+		return &route.VTEP{Address: own, Problem: fmt.Sprintf("Node(%s): %v", n.Name, err)}
 	}
 	return &route.VTEP{MAC: mac, Address: own}
 }

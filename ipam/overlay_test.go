@@ -89,7 +89,7 @@ func TestVTEPs(t *testing.T) {
 		tc.edit(&b)
 		s.Nodes["b"] = b
 		e, problems := Encapsulation("a", allTunnels, false, s)
-		want := route.Node{Name: "b", VXLAN: &route.VTEP{MAC: tc.vtep, Missing: tc.why,
+		want := route.Node{Name: "b", VXLAN: &route.VTEP{MAC: tc.vtep, Problem: tc.why,
 			Address: b.IPv4VXLANTunnelAddr}}
 		if got := e.Nodes[ip("192.0.2.9")]; !got.Equal(want) {
 			t.Errorf("%s: %+v", name, got)

@@ -117,7 +117,7 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 	nodes := nodesOf(e, own.Is6())
 	all = slices.Grow(all, len(nodes))
 	for _, a := range nodes {
-		if far := e.Nodes[a].VXLAN; far != nil && far.Missing == "" {
+		if far := e.Nodes[a].VXLAN; far != nil && far.Problem == "" {
 			x := route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI, Port: link.VXLAN.Port,
 				MAC: far.MAC}
 			if linux {

@@ -145,7 +145,7 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 		}
 		broken := *e
 		broken.Nodes = map[netip.Addr]route.Node{
-			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{Missing: "why"}}}
+			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{Problem: "why"}}}
 		pools(&broken, ours)
 		check(t, "the node has no VTEP", r.dp.printOps(), "del 10.4.0.0/26")
 		if s := r.state("10.4.0.0/26"); s.Reason.String() != "IPPool(v) has VXLAN: why" {

@@ -298,7 +298,7 @@ func (w *walker) encapsulate() {
 		w.t, "nodes") {
 		n := route.Node{Name: s, VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}}
 		if rapid.IntRange(0, 3).Draw(w.t, "no VTEP") == 0 {
-			n = route.Node{Name: s, VXLAN: &route.VTEP{Missing: "it has none"}}
+			n = route.Node{Name: s, VXLAN: &route.VTEP{Problem: "it has none"}}
 		}
 		e.Nodes[addr(s)] = n
 	}

@@ -110,7 +110,7 @@ type Node struct {
 type VTEP struct {
 	MAC     string // as net.HardwareAddr prints it
 	Address netip.Addr
-	Missing string // why packets cannot be sent to it; "": they can
+	Problem string // why packets cannot be sent to it; "": they can
 }
 
 // Equal reports whether both are the same.
@@ -126,7 +126,7 @@ func (n Node) NoVTEP() string {
 	if n.VXLAN == nil {
 		return ""
 	}
-	return n.VXLAN.Missing
+	return n.VXLAN.Problem
 }
 
 // Encapsulation says how packets of this node leave. It is not changed once it is made.

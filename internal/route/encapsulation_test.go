@@ -26,7 +26,7 @@ func TestEncapsulationsAreEqual(t *testing.T) {
 		func(e *route.Encapsulation) { e.Own4 = b },
 		func(e *route.Encapsulation) { e.Own6 = b },
 		func(e *route.Encapsulation) {
-			e.Nodes[b.Addr()] = route.Node{Name: "b", VXLAN: &route.VTEP{Missing: "why"}}
+			e.Nodes[b.Addr()] = route.Node{Name: "b", VXLAN: &route.VTEP{Problem: "why"}}
 		},
 		func(e *route.Encapsulation) { e.Published = nil },
 	}
