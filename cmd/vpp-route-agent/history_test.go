@@ -100,11 +100,31 @@ Run of 2026-11-27 09:10:00, v1: not compared: the records of the process end bef
 }
 
 // A full disk may have left no record, or the beginning of one.
-func TestReplayOfNothingSaysSo(t *testing.T) {
+func TestAnEmptyRecorderSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(recorderDir(dir), "updates"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"history 10.0.0.1", "history 10.0.0.1 -o json", "trace",
+		"trace -o json", "dump", "dump 10.0.0.0/26", "replay", "mrt"} {
+		root := newCommand()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
+		err := root.Execute()
+		if err == nil || !strings.HasPrefix(err.Error(), "nothing is recorded in "+dir) ||
+			!strings.Contains(err.Error(), "--recorder-size 0") {
+			t.Errorf("%s: %v\n%s", call, err, out.String())
+		}
+	}
+}
+
+func TestReplayOfDamageSaysSo(t *testing.T) {
 	for _, segment := range []string{"", "VPP"} {
 		dir := t.TempDir()
 		err := os.MkdirAll(recorderDir(dir), 0o700)
-		if err == nil && segment != "" {
+		if err == nil {
 			err = os.WriteFile(filepath.Join(recorderDir(dir), "0000000001.rec"), []byte(segment),
 				0o600)
 		}
@@ -123,5 +143,12 @@ func TestReplayOfNothingSaysSo(t *testing.T) {
 				t.Errorf("%q, %s: %v\n%s", segment, format, err, out.String())
 			}
 		}
+	}
+}
+
+func TestAnAddressWithAZoneIsRefused(t *testing.T) {
+	p, _, err := parseAbout("fe80::1%eth0")
+	if err == nil || !strings.Contains(err.Error(), "zone") {
+		t.Errorf("got %v, %v", p, err)
 	}
 }

@@ -227,10 +227,10 @@ func (s *supportCall) recorderParts() []support.Part {
 	parts := []support.Part{{Name: "recorder/trace.json",
 		About: "the slowest changes of the last hour",
 		Collect: writesJSON(func() (any, error) {
-			if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			all, problems, err := recorder.Trace(dir, slowest, time.Now().Add(-time.Hour))
+			if errors.Is(err, fs.ErrNotExist) {
 				return nil, support.Absent("nothing was recorded")
 			}
-			all, problems, err := recorder.Trace(dir, slowest, time.Now().Add(-time.Hour))
 			return all, errors.Join(append(problems, err)...)
 		})}}
 	newest := func(pattern, about string) {

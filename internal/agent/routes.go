@@ -159,6 +159,9 @@ func reason(e fib.Entry) string {
 // ParsePrefixOrAddr takes a prefix, or an address as its /32 or /128.
 func ParsePrefixOrAddr(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
+		if a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%q has a zone: routes are of all interfaces", text)
+		}
 		return route.HostPrefix(a), nil
 	}
 	p, err := netip.ParsePrefix(text)

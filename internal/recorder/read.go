@@ -31,11 +31,15 @@ type Segment struct {
 }
 
 // Read reads all segments of a directory, also while they are written. What is damaged is left out,
-// and segments may be gone: problems has a sentence for each. An end that is torn is none.
+// and segments may be gone: problems has a sentence for each. An end that is torn is none. A
+// directory without segments is fs.ErrNotExist, too.
 func (r Reader) Read(dir string) (problems []error, err error) {
 	all, err := listSegments(dir, suffix)
 	if err != nil {
 		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errNothing(dir)
 	}
 	var before segment
 	for _, s := range all {
@@ -58,6 +62,11 @@ func (r Reader) Read(dir string) (problems []error, err error) {
 		}
 	}
 	return problems, nil
+}
+
+// errNothing says that a directory has no segments of the kind that is read.
+func errNothing(dir string) error {
+	return fmt.Errorf("nothing is recorded in %s: %w", dir, fs.ErrNotExist)
 }
 
 func (r Reader) missing() {

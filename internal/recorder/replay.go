@@ -108,10 +108,10 @@ const maxDifferences = 100
 // node.
 func Replay(dir string, newPlanner func(node string) Planner) (out Replayed, problems []error,
 	err error) {
-	r := replayer{newPlanner: newPlanner}
+	r := replayer{newPlanner: newPlanner, runs: []Run{}}
 	problems, err = Reader{Segment: r.begins, Record: r.record, Missing: r.gap}.Read(dir)
 	r.finish()
-	return Replayed{Runs: append([]Run{}, r.runs...)}, problems, err
+	return Replayed{Runs: r.runs}, problems, err
 }
 
 type replayer struct {

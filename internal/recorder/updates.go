@@ -176,12 +176,16 @@ type UpdatesSelection struct {
 }
 
 // Updates writes what peers sent, as one file of MRT, the oldest first. What is damaged is left out
-// up to the end of its segment, and segments may be gone: problems has a sentence for each.
+// up to the end of its segment, and segments may be gone: problems has a sentence for each. The
+// error of a directory without segments is fs.ErrNotExist, too.
 func Updates(dir string, s UpdatesSelection, w io.Writer) (problems []error, err error) {
 	dir = updatesDir(dir)
 	all, err := listSegments(dir, updatesSuffix)
 	if err != nil {
 		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errNothing(dir)
 	}
 	var before segment
 	for _, segment := range all {
