@@ -216,9 +216,9 @@ func (x *explainer) checkDelivery() (string, bool) {
 				"kube-proxy is", false
 		}
 	case x.absent != "":
-		return x.astray() + ": " + x.absent, false
+		return x.withoutWorkload() + ": " + x.absent, false
 	case x.host == nil:
-		return "no workload of this node has it: " + x.astray(), false
+		return "no workload of this node has it: " + x.withoutWorkload(), false
 	case !m.Prefix.IsValid() || m.Ours:
 		return fmt.Sprintf("the data plane has no route to %s: the CNI plugin has not connected it",
 			x.host.Source), false
@@ -226,13 +226,13 @@ func (x *explainer) checkDelivery() (string, bool) {
 		return fmt.Sprintf("the data plane matches %s, which forwards nowhere: it drops, or its "+
 			"interface is down", whose(*m)), false
 	case m.Prefix.Bits() <= x.own.Bits() && !m.Prefix.IsSingleIP():
-		return x.astray() + ": the CNI plugin has not connected it", false
+		return x.withoutWorkload() + ": the CNI plugin has not connected it", false
 	}
 	return "the data plane matches " + whose(*m), true
 }
 
-// astray says what becomes of packets to an address that nobody here has.
-func (x *explainer) astray() string {
+// withoutWorkload says what becomes of packets to an address that nobody here has.
+func (x *explainer) withoutWorkload() string {
 	if m := x.match; m.Usable && !m.Ours {
 		return "packets to it follow " + whose(*m)
 	}
