@@ -232,13 +232,12 @@ func TestTheNextProcessKnowsWhatCarriesNextHops(t *testing.T) {
 
 	e, stop = agent(t, b, config)
 	defer stop()
+	learn(e, first, second) // before own, which says that all have set what they want
 	own(e, peer)
-	learn(e, first)
-	learn(e, second)
 	eventually(t, "the second one is programmed", programmed(3, "via 10.0.1.2 dev eth1"))
 	eventually(t, "it is acknowledged", func() bool { return e.Stats().Put == 1 })
-	if s := e.Stats(); s.Errors != 0 {
-		t.Errorf("%d refused: %v", s.Errors, s.Refusal)
+	if s := e.Stats(); s.Errors != 0 || s.Deleted != 0 {
+		t.Errorf("%d refused: %v; %d deleted", s.Errors, s.Refusal, s.Deleted)
 	}
 	own(e, via("172.16.0.1/32", "10.0.2.2"))
 	eventually(t, "both follow", programmed(3, "via 10.0.2.2 dev eth2"))
