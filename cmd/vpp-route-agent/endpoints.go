@@ -55,7 +55,7 @@ func withoutPasswords(text string) string {
 }
 
 var (
-	afterScheme = regexp.MustCompile(`://`)
+	afterScheme = regexp.MustCompile(`//`) // the scheme may be left out
 	// beforeUser is where a user may stand in endpoints, which may lack a scheme.
 	beforeUser = regexp.MustCompile(`^|,|://`)
 )

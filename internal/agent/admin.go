@@ -99,10 +99,7 @@ func (a *Agent) serveMatch(r *http.Request) (any, error) {
 
 func matchStatus(found route.Resolution) MatchStatus {
 	m := MatchStatus{Prefix: found.Prefix, Owner: found.Owner, Forwards: &found.Usable,
-		Paths: []PathStatus{}}
-	for _, p := range found.Paths {
-		m.Paths = append(m.Paths, pathStatus(p, 0))
-	}
+		Paths: pathStatuses(found.Paths, 0)}
 	if len(found.Paths) == 0 && found.Interface != "" {
 		m.Paths = append(m.Paths, PathStatus{Interface: found.Interface})
 	}

@@ -220,7 +220,7 @@ func TestExplain(t *testing.T) {
 		{"a prefix that covers routes", ofB("10.1.0.0/16"), func(e *evidence) {
 			nothing(e)
 			e.inside = []fib.Entry{{Key: key("10.1.3.0/26"), State: fib.Programmed}}
-		}, "announcement", "covers it; 1 longer routes of ours lie inside it"},
+		}, "announcement", "covers it; 1 longer route of ours lies inside it"},
 		{"two nodes share it", ofB("10.1.3.7/32"), func(e *evidence) {
 			e.inputs.snapshot.Nodes["c"] = calico.Node{Name: "c", IPv4: pfx("192.168.4.4/24")}
 			e.paths[0].Received = append(e.paths[0].Received, from("192.168.4.4", "192.168.4.4"))

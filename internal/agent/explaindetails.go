@@ -42,9 +42,7 @@ func (x *explainer) details() Explanation {
 				if w.Connected {
 					way.Owner = "connected"
 				}
-				for _, used := range w.Used {
-					way.Used = append(way.Used, pathStatus(used, a.Key.Table))
-				}
+				way.Used = pathStatuses(w.Used, a.Key.Table)
 				status.Paths = append(status.Paths, way)
 			}
 			e.Claims = append(e.Claims, status)
@@ -67,9 +65,7 @@ func (x *explainer) details() Explanation {
 			if x.matched != nil && x.matched.ok {
 				r := x.matched.route
 				m.Forwards = new(r.Kind == route.Via && len(r.Paths) > 0)
-				for _, p := range r.Paths {
-					m.Paths = append(m.Paths, pathStatus(p, r.Key.Table))
-				}
+				m.Paths = pathStatuses(r.Paths, r.Key.Table)
 			}
 		}
 		out.Dataplane.Match = &m

@@ -119,13 +119,19 @@ func writeRoutes(w io.Writer, entries iter.Seq[fib.Entry], counts counted,
 func routeStatus(e fib.Entry) RouteStatus {
 	r := RouteStatus{
 		Prefix: e.Key.Prefix, Table: e.Key.Table, Elevated: e.Key.Elevated,
-		Origin: e.Origin.String(), Kind: e.Kind.String(), Paths: []PathStatus{},
+		Origin: e.Origin.String(), Kind: e.Kind.String(),
+		Paths: pathStatuses(e.Paths, e.Key.Table),
 		State: e.State.String(), Since: e.Since, Reason: reason(e),
 	}
-	for _, p := range e.Paths {
-		r.Paths = append(r.Paths, pathStatus(p, e.Key.Table))
-	}
 	return r
+}
+
+func pathStatuses(paths []route.Path, table uint32) []PathStatus {
+	out := make([]PathStatus, len(paths)) // JSON has [] for none
+	for i, p := range paths {
+		out[i] = pathStatus(p, table)
+	}
+	return out
 }
 
 // pathStatus shows a path of a route in table.

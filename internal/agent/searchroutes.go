@@ -16,11 +16,11 @@ type RouteQuery struct {
 	// Words must all fit: a prefix or an address, which a route covers or lies inside of, or which
 	// is its next hop; how a prefix or a next hop begins, as "10.1."; or a part of the name of an
 	// interface, a kind of route, or the node that is the next hop.
-	Words []string
-	// State and Origin are those of RouteStatus; "": any.
-	State, Origin string
-	After         route.Key // the last route that is known; the zero Key: none
-	Most          int
+	Words  []string
+	State  fib.State
+	Origin *route.Origin // nil: any
+	After  route.Key     // the last route that is known; the zero Key: none
+	Most   int
 }
 
 // RouteList is the answer: all that fit are counted, and the first of them after a route listed.
@@ -88,8 +88,8 @@ func (q RouteQuery) matcher(names map[netip.Addr]string) func(fib.Entry) bool {
 		words[i] = wordMatcher(strings.ToLower(w), names)
 	}
 	return func(e fib.Entry) bool {
-		return (q.State == "" || e.State.String() == q.State) &&
-			(q.Origin == "" || e.Origin.String() == q.Origin) &&
+		return (q.State == fib.Any || e.State == q.State) &&
+			(q.Origin == nil || e.Origin == *q.Origin) &&
 			!slices.ContainsFunc(words, func(fits func(fib.Entry) bool) bool { return !fits(e) })
 	}
 }

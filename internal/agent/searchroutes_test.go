@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -21,32 +22,35 @@ func TestSearchRoutes(t *testing.T) {
 		synctest.Wait()
 		n.want(t, 0)    // the agent takes the data plane's facts in
 		n.want(t, 1000) // 10.0.0.0 to 10.0.3.231; the odd ones cannot be programmed
+		etcd, own := route.Etcd, route.Own
 		for _, tc := range []struct {
-			words, state, origin string
-			want                 int
-			first                string
+			words  string
+			state  fib.State
+			origin *route.Origin
+			want   int
+			first  string
 		}{
-			{"10.0.", "", "etcd", 1000, "10.0.0.0/32"},
-			{"10.0.3.", "", "", 232, "10.0.3.0/32"},
-			{"10.0.3.0/28", "", "", 16, "10.0.3.0/32"},
-			{"10.0.1.7", "", "", 1, "10.0.1.7/32"},
-			{"192.168.4.3", "", "etcd", 500, "10.0.0.0/32"}, // the next hop
-			{"192.168.4.", "", "etcd", 500, "10.0.0.0/32"},
-			{"wORKER-3 10.0.1.", "", "", 128, "10.0.1.0/32"},
-			{"eth0", "", "etcd", 500, "10.0.0.0/32"},
-			{"10.0.", "unusable", "", 500, "10.0.0.1/32"},
-			{"", "programmed", "etcd", 500, "10.0.0.0/32"},
-			{"via", "", "etcd", 1000, "10.0.0.0/32"},
-			{"drop", "", "own", 1, ""},
-			{"10.0. nowhere", "", "", 0, ""},
+			{"10.0.", fib.Any, &etcd, 1000, "10.0.0.0/32"},
+			{"10.0.3.", fib.Any, nil, 232, "10.0.3.0/32"},
+			{"10.0.3.0/28", fib.Any, nil, 16, "10.0.3.0/32"},
+			{"10.0.1.7", fib.Any, nil, 1, "10.0.1.7/32"},
+			{"192.168.4.3", fib.Any, &etcd, 500, "10.0.0.0/32"}, // the next hop
+			{"192.168.4.", fib.Any, &etcd, 500, "10.0.0.0/32"},
+			{"wORKER-3 10.0.1.", fib.Any, nil, 128, "10.0.1.0/32"},
+			{"eth0", fib.Any, &etcd, 500, "10.0.0.0/32"},
+			{"10.0.", fib.Unusable, nil, 500, "10.0.0.1/32"},
+			{"", fib.Programmed, &etcd, 500, "10.0.0.0/32"},
+			{"via", fib.Any, &etcd, 1000, "10.0.0.0/32"},
+			{"drop", fib.Any, &own, 1, ""},
+			{"10.0. nowhere", fib.Any, nil, 0, ""},
 		} {
 			got := n.agent.SearchRoutes(RouteQuery{Words: strings.Fields(tc.words),
 				State: tc.state, Origin: tc.origin, Most: 10})
 			if got.Count != tc.want || len(got.Routes) != min(tc.want, 10) {
-				t.Errorf("%s %s %s: %d, of which %d are shown; want %d", tc.words, tc.state,
+				t.Errorf("%s %s %v: %d, of which %d are shown; want %d", tc.words, tc.state,
 					tc.origin, got.Count, len(got.Routes), tc.want)
 			} else if tc.first != "" && got.Routes[0].Prefix != pfx(tc.first) {
-				t.Errorf("%s %s %s: %s is first", tc.words, tc.state, tc.origin,
+				t.Errorf("%s %s %v: %s is first", tc.words, tc.state, tc.origin,
 					got.Routes[0].Prefix)
 			}
 		}

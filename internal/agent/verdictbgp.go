@@ -220,7 +220,11 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 		return fmt.Sprintf("%s, not even %s, whose it is: ask explain there", text,
 			nameOfPeer(all[0])), false
 	}
-	if n := len(x.inside) + x.insideMore; n > 0 {
+	switch n := len(x.inside) + x.insideMore; n {
+	case 0:
+	case 1:
+		text += "; 1 longer route of ours lies inside it"
+	default:
 		text += fmt.Sprintf("; %d longer routes of ours lie inside it", n)
 	}
 	return text + x.downInterface(x.asked.Addr()) + x.downSessions(), false

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"vpp-route-agent/internal/route"
@@ -34,13 +35,23 @@ const (
 // did to it afterwards, or has it without us.
 func (s State) IsAcknowledged() bool { return s == Programmed || s == Shadowed || s == Drifted }
 
+var stateNames = [...]string{"any", "pending", "programmed", "failed", "unusable", "held",
+	"deleting", "shadowed", "drifted"}
+
 func (s State) String() string {
-	names := [...]string{"any", "pending", "programmed", "failed", "unusable", "held", "deleting",
-		"shadowed", "drifted"}
-	if int(s) < len(names) {
-		return names[s]
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// ParseState takes the name of a state that a route can have.
+func ParseState(name string) (State, error) {
+	if i := slices.Index(stateNames[:], name); i > int(Any) {
+		return State(i), nil
+	}
+	return Any, fmt.Errorf("state %q is none of %s", name,
+		strings.Join(stateNames[Pending:], ", "))
 }
 
 // Entry is one key as Engine sees it, for people.

@@ -1,6 +1,10 @@
 package route
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Origin is the source of a desired route.
 type Origin uint8
@@ -15,24 +19,21 @@ const (
 	Overlay                // of VXLAN pools, taken from Calico's blocks, whatever BGP says
 )
 
+var originNames = [...]string{"unknown", "own", "external", "bgp", "etcd", "uplink", "overlay"}
+
 func (o Origin) String() string {
-	switch o {
-	case Unknown:
-		return "unknown"
-	case Own:
-		return "own"
-	case External:
-		return "external"
-	case BGP:
-		return "bgp"
-	case Etcd:
-		return "etcd"
-	case Uplink:
-		return "uplink"
-	case Overlay:
-		return "overlay"
+	if int(o) < len(originNames) {
+		return originNames[o]
 	}
 	return fmt.Sprintf("origin(%d)", uint8(o))
+}
+
+// ParseOrigin takes the name of an origin.
+func ParseOrigin(name string) (Origin, error) {
+	if i := slices.Index(originNames[:], name); i >= 0 {
+		return Origin(i), nil
+	}
+	return Unknown, fmt.Errorf("origin %q is none of %s", name, strings.Join(originNames[:], ", "))
 }
 
 // IsStatic reports whether the next hops of o are gateways, as in BIRD's static routes: on a

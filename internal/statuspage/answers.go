@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -110,10 +111,20 @@ func (p *Page) routes(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := p.cfg.Agent.SearchRoutes(agent.RouteQuery{
-		Words: strings.Fields(text), State: query.Get("state"), Origin: query.Get("origin"),
-		After: after, Most: perPage + 1,
-	})
+	asked := agent.RouteQuery{Words: strings.Fields(text), After: after, Most: perPage + 1}
+	if name := query.Get("state"); name != "" {
+		if asked.State, err = fib.ParseState(name); err != nil {
+			return nil, err
+		}
+	}
+	if name := query.Get("origin"); name != "" {
+		origin, err := route.ParseOrigin(name)
+		if err != nil {
+			return nil, err
+		}
+		asked.Origin = &origin
+	}
+	found := p.cfg.Agent.SearchRoutes(asked)
 	out := routesFound{Count: found.Count, Routes: found.Routes, Nodes: found.Nodes}
 	if len(out.Routes) > perPage {
 		out.Routes = out.Routes[:perPage]

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -87,7 +88,8 @@ func TestWhatIsAskedReachesTheAgent(t *testing.T) {
 	}
 	p := New(Config{Agent: f})
 	get(t, p, "/page/routes?q=+node-7++10.+&state=failed&origin=bgp&after=7,true,10.0.0.0%2F26")
-	if fmt.Sprint(got.Words) != "[node-7 10.]" || got.State != "failed" || got.Origin != "bgp" ||
+	if fmt.Sprint(got.Words) != "[node-7 10.]" || got.State != fib.Failed || got.Origin == nil ||
+		*got.Origin != route.BGP ||
 		got.After.Table != 7 || !got.After.Elevated || got.After.Prefix.String() != "10.0.0.0/26" {
 		t.Errorf("%+v", got)
 	}
@@ -108,6 +110,8 @@ func TestBadQuestionsAreNamed(t *testing.T) {
 		"/page/routes?after=-1,false,10.0.0.0/8":     "no place in the list",
 		"/page/routes?after=0,false,10.0.0.0":        "no place in the list",
 		"/page/routes?q=" + strings.Repeat("1", 201): "at most 200 bytes",
+		"/page/routes?state=any":                     `state "any" is none of pending, programmed,`,
+		"/page/routes?origin=BGP":                    `origin "BGP" is none of unknown, own,`,
 	} {
 		w := get(t, p, path)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) ||
