@@ -32,14 +32,14 @@ read: the agent need not run. What peers have sent is written by mrt.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var s recorder.Selection
+			asked := &about{found: true} // all
+			var err error
 			if len(args) > 0 {
-				_, about, err := parseAbout(args[0])
-				if err != nil {
+				if asked, err = parseAbout(args[0]); err != nil {
 					return err
 				}
-				s.About = about
+				s.About = asked.has
 			}
-			var err error
 			if s.Since, err = sinceTime(cmd, since); err != nil {
 				return err
 			}
@@ -49,7 +49,11 @@ read: the agent need not run. What peers have sent is written by mrt.`,
 			problems, err := recorder.Dump(recorderDir(dir), s, func(d recorder.Dumped) error {
 				return enc.Encode(d)
 			})
-			return sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			err = sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			if err == nil {
+				asked.sayNone(cmd.ErrOrStderr())
+			}
+			return err
 		},
 	}
 	stateDirFlag(c, &dir)

@@ -50,20 +50,25 @@ answered, with the time of each step. The state directory is read: the agent nee
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix, about, err := parseAbout(args[0])
+			asked, err := parseAbout(args[0])
 			if err != nil {
 				return err
 			}
 			w := bufio.NewWriter(cmd.OutOrStdout())
-			printer := historyPrinter(w, prefix)
+			printer := historyPrinter(w, asked.prefix)
 			if asJSON {
 				printer = listPrinter[recorder.Step](w)
 			}
-			problems, err := recorder.History(recorderDir(dir), prefix, about, printer.each)
+			problems, err := recorder.History(recorderDir(dir), asked.prefix, asked.has,
+				printer.each)
 			if err == nil {
 				err = printer.end()
 			}
-			return sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			err = sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			if err == nil {
+				asked.sayNone(cmd.ErrOrStderr())
+			}
+			return err
 		},
 	}
 	outputFlag(c, &asJSON)
@@ -83,16 +88,48 @@ func sayProblems(w io.Writer, problems []error, err error) error {
 	return err
 }
 
-// parseAbout says which keys an argument is about: those of a prefix, or all that contain an
-// address.
-func parseAbout(text string) (prefix netip.Prefix, about func(route.Key) bool, err error) {
-	if prefix, err = agent.ParsePrefixOrAddr(text); err != nil {
-		return prefix, nil, usageError{err}
+// about is which keys an argument is about: those of a prefix, or all that contain an address.
+type about struct {
+	prefix    netip.Prefix
+	isAddress bool
+
+	found  bool         // a record is about one of them
+	around netip.Prefix // the longest prefix of a record that contains a prefix that has none
+}
+
+func parseAbout(text string) (*about, error) {
+	prefix, err := agent.ParsePrefixOrAddr(text)
+	if err != nil {
+		return nil, usageError{err}
 	}
-	if _, err := netip.ParseAddr(text); err == nil {
-		return prefix, func(k route.Key) bool { return k.Prefix.Contains(prefix.Addr()) }, nil
+	_, err = netip.ParseAddr(text)
+	return &about{prefix: prefix, isAddress: err == nil}, nil
+}
+
+func (a *about) has(k route.Key) bool {
+	contains := k.Prefix.Bits() <= a.prefix.Bits() && k.Prefix.Contains(a.prefix.Addr())
+	if k.Prefix == a.prefix || contains && a.isAddress {
+		a.found = true
+		return true
 	}
-	return prefix, func(k route.Key) bool { return k.Prefix == prefix }, nil
+	if contains && k.Prefix.Bits() > a.around.Bits() {
+		a.around = k.Prefix
+	}
+	return false
+}
+
+// sayNone says so if no record is about them: an empty list may be due to a wrong length.
+func (a *about) sayNone(w io.Writer) {
+	switch {
+	case a.found:
+	case a.isAddress:
+		fmt.Fprintf(w, "no record is about a prefix that contains %s\n", a.prefix.Addr())
+	case a.around.IsValid():
+		fmt.Fprintf(w, "no record is about %s; there are some about %s, which contains it\n",
+			a.prefix, a.around)
+	default:
+		fmt.Fprintf(w, "no record is about %s\n", a.prefix)
+	}
 }
 
 // printer prints what comes one by one, so that memory does not grow with it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/recorder"
+	"vpp-route-agent/internal/route"
 	"vpp-route-agent/internal/testlog"
 )
 
@@ -146,9 +148,46 @@ func TestReplayOfDamageSaysSo(t *testing.T) {
 	}
 }
 
+// An empty list may be due to a wrong length: what contains the prefix is named.
+func TestNoRecordIsAboutAPrefix(t *testing.T) {
+	for asked, want := range map[string]string{
+		"10.1.3.0/26": "",
+		"10.1.3.7":    "",
+		"10.1.3.7/32": "no record is about 10.1.3.7/32; there are some about 10.1.3.0/26, " +
+			"which contains it\n",
+		"10.1.0.0/16": "no record is about 10.1.0.0/16\n",
+		"10.2.0.0":    "no record is about a prefix that contains 10.2.0.0\n",
+	} {
+		a, err := parseAbout(asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []string{"10.1.3.0/24", "10.1.3.0/26", "10.1.2.0/23", "10.1.3.8/32"} {
+			a.has(route.Key{Prefix: netip.MustParsePrefix(p)})
+		}
+		var b strings.Builder
+		if a.sayNone(&b); b.String() != want {
+			t.Errorf("%s: %q", asked, b.String())
+		}
+	}
+	dir := t.TempDir()
+	recordIn(t, dir)
+	for _, call := range []string{"history 10.0.0.0/24", "dump 10.0.0.0/24"} {
+		root := newCommand()
+		var out, said bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&said)
+		root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
+		err := root.Execute()
+		if err != nil || said.String() != "no record is about 10.0.0.0/24\n" {
+			t.Errorf("%s: %v, %q", call, err, said.String())
+		}
+	}
+}
+
 func TestAnAddressWithAZoneIsRefused(t *testing.T) {
-	p, _, err := parseAbout("fe80::1%eth0")
+	asked, err := parseAbout("fe80::1%eth0")
 	if err == nil || !strings.Contains(err.Error(), "zone") {
-		t.Errorf("got %v, %v", p, err)
+		t.Errorf("got %v, %v", asked, err)
 	}
 }
