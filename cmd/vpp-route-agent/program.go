@@ -53,17 +53,16 @@ type program struct {
 
 // run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
 // again upon SIGHUP.
-func run(ctx context.Context, cfg config, load func() (config, error), log *slog.Logger,
-	level *slog.LevelVar) error {
+func run(ctx context.Context, cfg config, load func() (config, error), log logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	setCollector()
 	inForce := newInForce(cfg)
-	p := &program{cfg: cfg, inForce: inForce, log: log, conf: agent.Config{
+	p := &program{cfg: cfg, inForce: inForce, log: log.Logger, conf: agent.Config{
 		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
-		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), Log: log, LogLevel: level,
-		MetricsRoutes: cfg.metricsRoutes,
+		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), MetricsRoutes: cfg.metricsRoutes,
+		Log: log.Logger, LogLevel: log.level, LogTail: log.tail.text,
 		Configuration: inForce.shown,
 	}}
 	defer p.close()

@@ -58,9 +58,9 @@ Settings come from the same places as those of "run".`,
 			}
 			cfg.forReflectors()
 			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
-			log, _, end := newLogger(os.Stderr, cfg)
-			defer end()
-			return runController(cmd.Context(), cfg, kubeconfig, log)
+			log := newLogger(os.Stderr, cfg)
+			defer log.end()
+			return runController(cmd.Context(), cfg, kubeconfig, log.Logger)
 		},
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)

@@ -35,13 +35,13 @@ for each flag), a YAML file and defaults, in this order.`,
 			if err != nil {
 				return usageError{err}
 			}
-			log, level, end := newLogger(os.Stderr, cfg)
-			defer end()
+			log := newLogger(os.Stderr, cfg)
+			defer log.end()
 			reload := func() (config, error) { return settingsOf(cmd) }
-			err = run(cmd.Context(), cfg, reload, log, level)
+			err = run(cmd.Context(), cfg, reload, log)
 			if errors.Is(err, agent.ErrNewProcess) {
-				end()
-				return handOver(cmd.Context(), log)
+				log.end()
+				return handOver(cmd.Context(), log.Logger)
 			}
 			return err
 		},
@@ -50,18 +50,25 @@ for each flag), a YAML file and defaults, in this order.`,
 	return c
 }
 
-// newLogger returns the logger and its level, which may change while it runs. end has it write what
-// it has counted.
-func newLogger(w io.Writer, cfg config) (log *slog.Logger, level *slog.LevelVar, end func()) {
-	level = new(slog.LevelVar)
+// logger is the process's log.
+type logger struct {
+	*slog.Logger
+	level *slog.LevelVar // may change while the process runs
+	tail  *logTail
+	end   func() // writes what was counted
+}
+
+func newLogger(w io.Writer, cfg config) logger {
+	level, tail := new(slog.LevelVar), new(logTail)
 	_ = level.UnmarshalText([]byte(cfg.logLevel)) // one of four words that it knows
 	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: withoutEmpty}
+	w = io.MultiWriter(tail, w)
 	var h slog.Handler = slog.NewTextHandler(w, opt)
 	if cfg.logFormat == "json" {
 		h = slog.NewJSONHandler(w, opt)
 	}
 	repeated := repeats.New(h)
-	return slog.New(repeated).With("node", cfg.nodeName), level, repeated.End
+	return logger{slog.New(repeated).With("node", cfg.nodeName), level, tail, repeated.End}
 }
 
 // withoutEmpty leaves out an attribute without a value, which says nothing.

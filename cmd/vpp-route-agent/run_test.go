@@ -62,7 +62,7 @@ func held(t *testing.T) map[string]string {
 func TestTheLogHasNoEmptyAttributes(t *testing.T) {
 	var out strings.Builder
 	for _, format := range []string{"text", "json"} {
-		log, _, _ := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: format})
+		log := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: format})
 		log.Info("data plane", "version", "25.10", "problem", "", "routes", 0)
 	}
 	if got := out.String(); strings.Contains(got, "problem") ||
@@ -75,14 +75,14 @@ func TestTheLogHasNoEmptyAttributes(t *testing.T) {
 // What repeats is counted, and the end of the process writes the number.
 func TestTheLogCountsWhatRepeats(t *testing.T) {
 	var out strings.Builder
-	log, _, end := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: "text"})
+	log := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: "text"})
 	for i := range 4 {
 		log.With("component", "etcd").Warn("no answer", "err", fmt.Sprint("after ", i, " tries"))
 	}
 	if n := strings.Count(out.String(), "no answer"); n != 1 {
 		t.Errorf("%d lines", n)
 	}
-	end()
+	log.end()
 	if got := out.String(); strings.Count(got, "no answer") != 2 ||
 		!strings.Contains(got, `err="after 3 tries" repeated=3 during=0s`) {
 		t.Error(got)
@@ -159,9 +159,10 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 				stateDir:    filepath.Join(dir, "state"),
 			}
 			c.breaks(t, dir, &cfg)
-			log := slog.New(removing{slog.DiscardHandler, filepath.Join(dir, "ca.pem")})
+			log := logger{Logger: slog.New(removing{slog.DiscardHandler,
+				filepath.Join(dir, "ca.pem")}), level: new(slog.LevelVar), tail: new(logTail)}
 			before, running := held(t), goleak.IgnoreCurrent()
-			err := run(t.Context(), cfg, nil, log, new(slog.LevelVar))
+			err := run(t.Context(), cfg, nil, log)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("ended with %v", err)
 			}

@@ -48,7 +48,7 @@ func supportCommand() *cobra.Command {
 		Use:   "support [-o FILE|-]",
 		Short: "Write an archive with all that is needed to find out what is wrong with a node",
 		Long: `Write an archive (tar.gz) with what the agent shows: status, routes, tunnels, plan,
-external items, metrics, health, settings, goroutines and heap; with VPP's own view or the
+external items, log, metrics, health, settings, goroutines and heap; with VPP's own view or the
 kernel's, the journal of systemd's unit, the newest records of the recorder, and what else lies in
 the state directory. README.txt in it lists the files. Also when the agent has ended or hangs: what
 cannot be had within --timeout is missing, and NAME.error.txt says why.
@@ -257,6 +257,7 @@ func (s *supportCall) agentParts() []support.Part {
 		{"plan.json", "/v1/plan", "plan: sessions, filters, announcements, by which data"},
 		{"external.json", "/v1/external", "items of external configuration"},
 		{"external-history.json", "/v1/external/history", "and its changes"},
+		{"log.txt", "/v1/log", "the last lines of its log, 1 MiB at most, since it started"},
 		{"log-level.json", "/v1/log-level", "log level"},
 		{"settings.json", "/v1/configuration", "settings in force"},
 		{"metrics.txt", "/metrics", "metrics"},

@@ -21,6 +21,7 @@ func (a *Agent) AdminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, r *http.Request) {
 		a.serveRoutes(w, r, listing)
 	})
+	mux.HandleFunc("GET /v1/log", a.serveLog)
 	for pattern, answer := range map[string]func(*http.Request) (any, error){
 		"GET /v1/status": func(*http.Request) (any, error) { return a.Status(), nil },
 		"GET /v1/plan":   func(*http.Request) (any, error) { return a.currentPlan() },

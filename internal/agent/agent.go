@@ -79,6 +79,8 @@ type Config struct {
 	Recorder *recorder.Recorder
 	// LogLevel is the level of Log, which Calico's resources set; nil: they do not.
 	LogLevel *slog.LevelVar
+	// LogTail are the last lines of Log; nil: they are not kept.
+	LogTail func() []byte
 	// Configuration are the settings in force, by name, without secrets; nil: they are not shown.
 	Configuration func() map[string]string
 }

@@ -51,6 +51,14 @@ func (a *Agent) stepLogLevel(now time.Time) {
 	}
 }
 
+// serveLog has the last lines of the log.
+func (a *Agent) serveLog(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if a.cfg.LogTail != nil {
+		_, _ = w.Write(a.cfg.LogTail()) // fails only if the client is gone
+	}
+}
+
 // overridden reports whether an operator's level counts.
 func (a *Agent) overridden() bool {
 	a.mu.Lock()
