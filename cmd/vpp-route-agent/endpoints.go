@@ -55,19 +55,23 @@ func withoutPasswords(text string) string {
 }
 
 var (
-	afterScheme = regexp.MustCompile(`//`) // the scheme may be left out
+	afterScheme = regexp.MustCompile(`://`)
 	// beforeUser is where a user may stand in endpoints, which may lack a scheme.
 	beforeUser = regexp.MustCompile(`^|,|://`)
 )
 
+// mostAts is how many @ a password may have, and what comes before it. A text may have hundreds of
+// URLs.
+const mostAts = 8
+
 // passwordsIn are all that may be the password in a text that has URLs, however malformed: from the
-// first colon after each place where a user may stand, up to each @.
+// first colon after each place where a user may stand, up to each of the next @.
 func passwordsIn(text string, before *regexp.Regexp) (all []string) {
 	for _, start := range before.FindAllStringIndex(text, -1) {
 		rest := text[start[1]:]
-		for i := range len(rest) {
+		for i, ats := 0, 0; i < len(rest) && ats < mostAts; i++ {
 			if rest[i] == '@' {
-				all = append(all, passwordOf(rest[:i])...)
+				all, ats = append(all, passwordOf(rest[:i])...), ats+1
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -91,6 +92,12 @@ func (f *secretFinder) add(secret string) { f.all = append(f.all, secret) }
 // addURLs takes the passwords of a comma list of URLs.
 func (f *secretFinder) addURLs(text string) {
 	f.all = append(f.all, passwordsIn(text, afterScheme)...)
+	for part := range strings.SplitSeq(text, ",") {
+		if u, err := url.Parse(strings.TrimSpace(part)); err == nil { // it may lack a scheme
+			password, _ := u.User.Password()
+			f.add(password)
+		}
+	}
 }
 
 func (f *secretFinder) addFile(path string) {
