@@ -32,7 +32,7 @@ read: the agent need not run. What peers have sent is written by mrt.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var s recorder.Selection
-			asked := &about{found: true} // all
+			asked := &about{shown: true} // all
 			var err error
 			if len(args) > 0 {
 				if asked, err = parseAbout(args[0]); err != nil {
@@ -47,6 +47,7 @@ read: the agent need not run. What peers have sent is written by mrt.`,
 			enc := json.NewEncoder(w)
 			enc.SetEscapeHTML(false)
 			problems, err := recorder.Dump(recorderDir(dir), s, func(d recorder.Dumped) error {
+				asked.shown = true
 				return enc.Encode(d)
 			})
 			err = sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))

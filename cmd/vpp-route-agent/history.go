@@ -59,8 +59,11 @@ answered, with the time of each step. The state directory is read: the agent nee
 			if asJSON {
 				printer = listPrinter[recorder.Step](w)
 			}
-			problems, err := recorder.History(recorderDir(dir), asked.prefix, asked.has,
-				printer.each)
+			each := func(s recorder.Step) error {
+				asked.shown = asked.shown || s.Step != recorder.StepStart
+				return printer.each(s)
+			}
+			problems, err := recorder.History(recorderDir(dir), asked.prefix, asked.has, each)
 			if err == nil {
 				err = printer.end()
 			}
@@ -93,8 +96,8 @@ type about struct {
 	prefix    netip.Prefix
 	isAddress bool
 
-	found  bool         // a record is about one of them
-	around netip.Prefix // the longest prefix of a record that contains a prefix that has none
+	shown  bool         // something was printed
+	around netip.Prefix // the longest that has records and contains a prefix
 }
 
 func parseAbout(text string) (*about, error) {
@@ -109,7 +112,6 @@ func parseAbout(text string) (*about, error) {
 func (a *about) has(k route.Key) bool {
 	contains := k.Prefix.Bits() <= a.prefix.Bits() && k.Prefix.Contains(a.prefix.Addr())
 	if k.Prefix == a.prefix || contains && a.isAddress {
-		a.found = true
 		return true
 	}
 	if contains && k.Prefix.Bits() > a.around.Bits() {
@@ -118,17 +120,17 @@ func (a *about) has(k route.Key) bool {
 	return false
 }
 
-// sayNone says so if no record is about them: an empty list may be due to a wrong length.
+// sayNone says so if nothing was printed, as for a wrong length.
 func (a *about) sayNone(w io.Writer) {
 	switch {
-	case a.found:
+	case a.shown:
 	case a.isAddress:
-		fmt.Fprintf(w, "no record is about a prefix that contains %s\n", a.prefix.Addr())
+		fmt.Fprintf(w, "nothing to show about prefixes that contain %s\n", a.prefix.Addr())
 	case a.around.IsValid():
-		fmt.Fprintf(w, "no record is about %s; there are some about %s, which contains it\n",
+		fmt.Fprintf(w, "nothing to show about %s; there are records about %s, which contains it\n",
 			a.prefix, a.around)
 	default:
-		fmt.Fprintf(w, "no record is about %s\n", a.prefix)
+		fmt.Fprintf(w, "nothing to show about %s\n", a.prefix)
 	}
 }
 
