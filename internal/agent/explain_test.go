@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,6 +120,33 @@ func TestExplain(t *testing.T) {
 			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
 		}, "session", "the session with b (192.168.4.3) is not up: hold timer; packets follow " +
 			"0.0.0.0/0 of source CLI"},
+		{"GoBGP cannot start", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			e.peers[0].Established = false
+			e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}
+		}, "session", "address already in use; another BGP speaker has the port"},
+		{"GoBGP cannot start, and etcd's routes are there", ofB("10.1.3.7/32"), func(e *evidence) {
+			e.peers[0].Established = false
+			e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}
+		}, "", "10.1.3.7 is forwarded to b"},
+		{"GoBGP cannot start, and the prefix is outside all pools", ofB("192.0.2.7/32"),
+			func(e *evidence) {
+				nothing(e)
+				e.match = &route.Resolution{Prefix: pfx("192.0.0.0/16"), Owner: "proto static"}
+				e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}
+			}, "announcement", "covers it; address already in use; another BGP speaker has the port"},
+		{"another's route drops it", ofB("192.0.2.7/32"), func(e *evidence) {
+			nothing(e)
+			e.match = &route.Resolution{Prefix: pfx("192.0.0.0/16"), Owner: "proto static"}
+		}, "announcement", "packets follow 192.0.0.0/16 of proto static, which does not forward"},
+		{"another's longer route drops a part", ofB("10.1.3.0/26"), func(e *evidence) {
+			e.match = &route.Resolution{Prefix: pfx("10.1.3.0/27"), Owner: "proto static"}
+		}, "now", "10.1.3.0/26 is not forwarded as it should be: 10.1.3.0/27 of proto static " +
+			"hides a part of it and does not forward"},
+		{"another's longer route forwards a part", ofB("10.1.3.0/26"), func(e *evidence) {
+			e.match = &route.Resolution{Prefix: pfx("10.1.3.0/27"), Usable: true,
+				Owner: "proto static"}
+		}, "", "10.1.3.0/26 is forwarded to b"},
 		{"what is outside all pools has a down session for a suspect", ofB("192.0.2.7/32"),
 			func(e *evidence) {
 				nothing(e)

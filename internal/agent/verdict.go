@@ -217,13 +217,13 @@ func (x *explainer) instead(name string) string {
 		x.match.Prefix.Bits() > x.asked.Bits() {
 		return ""
 	}
-	if !x.match.Usable && !x.match.Ours {
-		return ""
-	}
 	for _, a := range x.accounts {
 		if a.Key.Prefix == x.match.Prefix && (a.State == fib.Unusable || a.State == fib.Held) {
 			return ""
 		}
+	}
+	if !x.match.Usable && !x.match.Ours {
+		return fmt.Sprintf("; packets follow %s, which %s", whose(*x.match), forwards(*x.match))
 	}
 	return "; packets follow " + whose(*x.match)
 }

@@ -146,6 +146,9 @@ func (x *explainer) checkSession() (string, bool) {
 	if x.noBGP || node == "" || node == x.node {
 		return "", true
 	}
+	if c := x.speakerCondition(); !c.OK && x.lacks() {
+		return c.Message, false // no session comes up
+	}
 	all := x.sessionsWith(node)
 	i := slices.IndexFunc(all, func(p PeerStatus) bool { return p.Established })
 	switch {
@@ -232,6 +235,9 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 
 // downSessions names sessions that are down, which may be why a prefix is missing.
 func (x *explainer) downSessions() string {
+	if c := x.speakerCondition(); !c.OK {
+		return "; " + c.Message
+	}
 	var all []string
 	for _, p := range x.peers {
 		if !p.Established && p.Address.Is4() == x.asked.Addr().Is4() {

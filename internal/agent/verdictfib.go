@@ -189,14 +189,11 @@ func (x *explainer) checkNow() (string, bool) {
 	case !m.Prefix.IsValid():
 		return "the data plane has no route to it", w == nil
 	case m.Prefix.Bits() > x.asked.Bits():
-		return fmt.Sprintf("%s hides a part of it", whose(*m)), true
+		return fmt.Sprintf("%s hides a part of it and %s", whose(*m), forwards(*m)),
+			m.Usable || m.Ours
 	case w != nil && m.Prefix.Bits() > w.Key.Prefix.Bits():
-		how := "forwards"
-		if !m.Usable {
-			how = "does not forward"
-		}
 		return fmt.Sprintf("packets follow %s, which is longer than %s and %s", whose(*m), w.Key,
-			how), m.Usable && !x.owner.Expected.IsValid()
+			forwards(*m)), m.Usable && !x.owner.Expected.IsValid()
 	}
 	return "the data plane matches " + whose(*m), true
 }
@@ -208,6 +205,13 @@ func (x *explainer) contradiction(w *fib.Account) string {
 		return ""
 	}
 	return fmt.Sprintf("asked for %s, the data plane answers: %s", w.Key, text)
+}
+
+func forwards(r route.Resolution) string {
+	if r.Usable {
+		return "forwards"
+	}
+	return "does not forward"
 }
 
 // whose names a route of the data plane, for people.
