@@ -519,7 +519,8 @@ func printNodesDiff(w io.Writer, d nodesDiff) error {
 			fmt.Fprintf(b, "  %s: datastore at revision %d; its agent was not asked: %s\n", n.Node,
 				n.Revision, n.Problem)
 		default:
-			fmt.Fprintf(b, "  %s: datastore at revision %d\n", n.Node, n.Revision)
+			fmt.Fprintf(b, "  %s: datastore at revision %d; without a certificate its agent is "+
+				"not asked for sessions and routes\n", n.Node, n.Revision)
 		}
 	}
 	section, shown := "", 0

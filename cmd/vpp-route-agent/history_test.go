@@ -103,21 +103,23 @@ Run of 2026-11-27 09:10:00, v1: not compared: the records of the process end bef
 
 // A full disk may have left no record, or the beginning of one.
 func TestAnEmptyRecorderSaysSo(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(recorderDir(dir), "updates"), 0o700); err != nil {
+	empty, none := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(recorderDir(empty), "updates"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range []string{"history 10.0.0.1", "history 10.0.0.1 -o json", "trace",
-		"trace -o json", "dump", "dump 10.0.0.0/26", "replay", "mrt"} {
-		root := newCommand()
-		var out bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&out)
-		root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
-		err := root.Execute()
-		if err == nil || !strings.HasPrefix(err.Error(), "nothing is recorded in "+dir) ||
-			!strings.Contains(err.Error(), "--recorder-size 0") {
-			t.Errorf("%s: %v\n%s", call, err, out.String())
+	for _, dir := range []string{empty, none} {
+		for _, call := range []string{"history 10.0.0.1", "history 10.0.0.1 -o json", "trace",
+			"trace -o json", "dump", "dump 10.0.0.0/26", "replay", "mrt"} {
+			root := newCommand()
+			var out bytes.Buffer
+			root.SetOut(&out)
+			root.SetErr(&out)
+			root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
+			err := root.Execute()
+			if err == nil || !strings.HasPrefix(err.Error(), "nothing is recorded in "+dir) ||
+				!strings.Contains(err.Error(), "without --recorder-size") {
+				t.Errorf("%s: %v\n%s", call, err, out.String())
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -35,9 +36,14 @@ The state directory is read: the agent need not run.`,
 				}
 				s.Peer = s.Peer.Unmap().WithZone("")
 			}
-			w := bufio.NewWriter(cmd.OutOrStdout())
+			count := &counter{w: cmd.OutOrStdout()}
+			w := bufio.NewWriter(count)
 			problems, err := recorder.Updates(recorderDir(dir), s, w)
-			return sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			err = sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
+			if err == nil && count.n == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing to show of that peer or time")
+			}
+			return err
 		},
 	}
 	stateDirFlag(c, &dir)

@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 				nothing(e)
 				e.match = &route.Resolution{Prefix: pfx("192.0.0.0/16"), Owner: "proto static"}
 				e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}
-			}, "announcement", "covers it; address already in use; another BGP speaker has the port"},
+			}, "announcement", "covers it; address already in use; another BGP speaker"},
 		{"another's route drops it", ofB("192.0.2.7/32"), func(e *evidence) {
 			nothing(e)
 			e.match = &route.Resolution{Prefix: pfx("192.0.0.0/16"), Owner: "proto static"}

@@ -378,7 +378,7 @@ func (a *auditor) published() {
 		s, said := a.Statuses[name]
 		if !said {
 			a.add(NothingPublished, name, []string{name}, "its agent publishes nothing: it is "+
-				"away, has no --publish-status, or the node runs BIRD")
+				"away, has no --publish-status, cannot start BGP, or the node runs BIRD")
 			continue
 		}
 		if s.Digest == "" { // of it there is no more

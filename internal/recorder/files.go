@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,9 @@ func (s segment) goneSince(before segment) error {
 // listSegments lists the segments of a directory, the oldest first.
 func listSegments(dir, suffix string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it is made with the first
+	}
 	if err != nil {
 		return nil, err
 	}
