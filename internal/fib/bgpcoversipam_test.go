@@ -44,6 +44,21 @@ func TestCoveredRouteStaysWhileBGPComes(t *testing.T) {
 	})
 }
 
+// A path of a migrated workload that cannot be used does not lend its precedence to etcd's route.
+func TestCoveredRouteIsNotElevated(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.SetNormal(99, 99)
+		r.SetRoutes(route.Etcd, etcdRoutes(map[string]string{"10.1.0.5/32": "10.0.0.3"}))
+		r.LearnPreferred(pfx("10.1.0.5/32"), via("192.0.2.1"), 100)
+		time.Sleep(time.Minute)
+		check(t, "the path is unusable", r.dp.printOps(), "put 10.1.0.5/32 via 10.0.0.3 eth0")
+		r.SetBGPConverging(true)
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		time.Sleep(time.Minute)
+		check(t, "BGP covers it", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0")
+	})
+}
+
 // The engine takes in a piece at a time; BGP has converged with the last one.
 func TestBGPHasToldAllOnlyWithTheLastPiece(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
