@@ -129,11 +129,10 @@ type Agent struct {
 	snapshot       *calico.Snapshot // the newest of a datastore that was not locked
 	planned        *calico.Snapshot // snapshot and facts of the plan in force
 	plannedWith    Facts
-	unrecorded     *planInputs            // of the plan in force, while it is to be recorded
-	fromEtcd       func() ipam.RemotePlan // of snapshot; it may still be planned
-	remotesPlanned *calico.Snapshot       // that remotes was made of
-	remotesPools   []route.Pool           // likewise
-	ownNode        *calico.Node           // this node's object when it was last usable
+	unrecorded     *planInputs      // of the plan in force, while it is to be recorded
+	remotesPlanned *calico.Snapshot // that remotes was made of
+	remotesPools   []route.Pool     // likewise
+	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	arrivals       arrivals
 	formerPeers    formerPeers
@@ -346,10 +345,6 @@ func (a *Agent) take(s *calico.Snapshot) {
 		a.cfg.Recorder.Datastore(cmp.Or(s.Received, time.Now()), s)
 	}
 	a.snapshot, a.received = s, s.Received
-	a.fromEtcd = sync.OnceValue(func() ipam.RemotePlan {
-		return remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, s)
-	})
-	go a.fromEtcd() // beside the rest of the plan, which takes as long
 }
 
 // deferral is the wait for the peers of the plan in force.

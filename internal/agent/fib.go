@@ -91,7 +91,7 @@ func (a *Agent) setRemotes(w *fib.Wanted) {
 func (a *Agent) planRemotes() {
 	old := a.remotes
 	a.remotesPlanned, a.remotesPools = a.snapshot, poolsOf(a.plan.Encapsulation)
-	a.remotes = a.fromEtcd().Underlay(a.plan.Encapsulation)
+	a.remotes = remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot).Underlay(a.plan.Encapsulation)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
 		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))
 	if len(old.Routes) != len(a.remotes.Routes) {
