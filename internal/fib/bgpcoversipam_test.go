@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,6 +312,45 @@ func TestARouteThatIsCarriedInsideItselfCovers(t *testing.T) {
 			time.Sleep(time.Minute)
 			if s := r.state("10.1.0.64/26"); s.State != Programmed {
 				t.Errorf("behind itself again: %s, %s", s.State, s.Reason)
+			}
+		}
+	})
+}
+
+// What a connected subnet carries may come and go, too, as may this node's own addresses.
+func TestAnAddressChangesWhatCarriesNextHops(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.state(func() { r.dp.foreign[key("0.0.0.0/0")] = true })
+		r.SetRoutes(route.Etcd, []route.Route{{Key: key("10.9.0.0/24"), Origin: route.Etcd,
+			Paths: via("10.9.0.5", "10.9.0.7")}})
+		r.Learn(pfx("10.1.0.64/26"), via("10.9.0.6"))
+		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.2"))
+		for _, step := range []struct {
+			address string
+			down    bool
+			covered bool // 10.9.0.6 is, by a route that does not lie behind itself
+			near    bool // 10.0.0.2 is a neighbour
+		}{
+			{"10.77.0.1/32", false, false, true},
+			{"10.9.0.4/31", false, true, true},
+			{"10.9.0.4/31", true, false, true},
+			{"10.9.0.4/31", false, true, true},
+			{"10.0.0.2/24", false, false, false},
+			{"10.77.0.1/32", false, false, true},
+		} {
+			f := node("a")
+			f.Interfaces[1].Addresses = append(slices.Clone(f.Interfaces[1].Addresses),
+				pfx(step.address))
+			f.Interfaces[1].Up = !step.down
+			time.Sleep(time.Minute)
+			r.mu.Lock()
+			r.setFacts(f)
+			_, covered := r.hops.covered[NextHop{Address: addr("10.9.0.6")}]
+			near := r.hops.byKey[NextHop{Address: addr("10.0.0.2")}].reached[0]
+			r.mu.Unlock()
+			if covered != step.covered || (near.reason == Reason{}) != step.near {
+				t.Errorf("with %s, down %t: covered %t; %s", step.address, step.down, covered,
+					near.reason)
 			}
 		}
 	})

@@ -2,7 +2,6 @@ package fib
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -94,12 +93,11 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	}
 }
 
-// reachesAs reports whether next hops are reached as by another view. With Facts.AttachedOnly the
-// states of interfaces matter, too.
-func (v *view) reachesAs(other *view) bool {
+// isKin reports whether next hops are reached as by another view, but for those in subnets and with
+// addresses that one of the two lacks. With Facts.AttachedOnly states of interfaces matter, too.
+func (v *view) isKin(other *view) bool {
 	return v.facts.Identity == other.facts.Identity && !v.facts.AttachedOnly &&
-		v.facts.AttachedOnly == other.facts.AttachedOnly && maps.Equal(v.own, other.own) &&
-		maps.Equal(v.connected, other.connected)
+		!other.facts.AttachedOnly
 }
 
 // connectedTo is Facts.Connected: what it takes does not grow with the interfaces.

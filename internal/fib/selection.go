@@ -197,8 +197,9 @@ func (s *selection) staleInside(k route.Key) {
 	}
 }
 
-// carriesOther: k carries next hops otherwise than before, or no more. A route that k lies in, and
-// that goes by one of these, may have lain behind itself, or does now.
+// carriesOther: k, a route or a connected subnet, carries next hops otherwise than before, or no
+// more. A route that k lies in, and that goes by one of these, may have lain behind itself, or does
+// now.
 func (s *selection) carriesOther(k route.Key) {
 	s.staleInside(k)
 	if len(s.hops.inside(k)) == 0 {
@@ -259,7 +260,8 @@ func (s *selection) refresh() {
 	s.staleSets = s.staleSets[:0]
 }
 
-// rebuildView prepares facts anew, and marks what the guard says something else about.
+// rebuildView prepares facts anew. It marks what the guard says something else about, and next hops
+// that other interfaces lead to, or that are this node's own address now, or no longer.
 func (s *selection) rebuildView(f route.Facts) {
 	before := s.view
 	s.view = newView(Facts{
@@ -274,6 +276,12 @@ func (s *selection) rebuildView(f route.Facts) {
 		for k, name := range v[0].connected {
 			if v[1].connected[k] != name {
 				s.dirtyWithHops(s.get(k))
+				s.carriesOther(k)
+			}
+		}
+		for n := range v[0].own {
+			if hop := s.hops.byKey[n]; hop != nil && !v[1].own[n] {
+				s.staleHops = append(s.staleHops, hop)
 			}
 		}
 	}
@@ -365,7 +373,7 @@ func differing(a, b []netip.Prefix) (single []netip.Prefix, ranges bool) {
 // setFacts takes facts with an identity.
 func (s *selection) setFacts(f route.Facts) {
 	before := s.view
-	if s.rebuildView(f); before == nil || !s.view.reachesAs(before) {
+	if s.rebuildView(f); before == nil || !s.view.isKin(before) {
 		s.refreshAll()
 		return
 	}

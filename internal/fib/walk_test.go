@@ -157,6 +157,9 @@ var (
 		"10.0.0.1", "192.0.2.1",
 	}
 	walkHops6 = []string{"fd00::2", "fd00::3", "fe80::2", "fd09::5"}
+	// of interfaces, some of which are next hops
+	walkAddresses = []string{"10.0.0.2/24", "10.9.0.9/25", "10.9.0.5/24", "10.8.0.9/29",
+		"10.77.0.9/24", "fd09::9/64"}
 )
 
 func (w *walker) prefix() netip.Prefix {
@@ -363,7 +366,7 @@ func (w *walker) link() {
 	f := w.w.facts
 	f.Interfaces = slices.Clone(w.full)
 	i := rapid.SampledFrom([]int{0, 1, 3, 4}).Draw(w.t, "interface")
-	events := []string{"up", "down", "gone", "new index", "blink", "anew"}
+	events := []string{"up", "down", "gone", "new index", "blink", "anew", "address"}
 	switch rapid.SampledFrom(events).Draw(w.t, "link") {
 	case "down":
 		f.Interfaces[i].Up = false
@@ -390,6 +393,18 @@ func (w *walker) link() {
 		}
 		w.dp.state(func() { w.dp.stick(f.Interfaces[i].Name) })
 		f.Interfaces[i].Generation++
+		w.full = slices.Clone(f.Interfaces)
+	case "address":
+		if f.Interfaces[i].Name == "vxlan.calico" {
+			return // what is near there looks like tunnels
+		}
+		a := pfx(rapid.SampledFrom(walkAddresses).Draw(w.t, "address"))
+		all := slices.DeleteFunc(slices.Clone(f.Interfaces[i].Addresses),
+			func(b netip.Prefix) bool { return a == b })
+		if len(all) == len(f.Interfaces[i].Addresses) {
+			all = append(all, a)
+		}
+		f.Interfaces[i].Addresses = all
 		w.full = slices.Clone(f.Interfaces)
 	}
 	w.w.facts = f
