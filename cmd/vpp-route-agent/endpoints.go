@@ -60,9 +60,9 @@ var (
 	beforeUser = regexp.MustCompile(`^|,|://`)
 )
 
-// mostAts is how many @ a password may have, and what comes before it. A text may have hundreds of
-// URLs.
-const mostAts = 8
+// mostAts bounds the @ after a place where a user may stand of which each may end the password: a
+// text may have hundreds of URLs.
+const mostAts = 16
 
 // passwordsIn are all that may be the password in a text that has URLs, however malformed: from the
 // first colon after each place where a user may stand, up to each of the next @.

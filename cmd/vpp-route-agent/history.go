@@ -85,8 +85,8 @@ func sayProblems(w io.Writer, problems []error, err error) error {
 		fmt.Fprintln(w, "not read:", p)
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: does the agent run with this --state-dir, without --recorder-size "+
-			"0 (mrt: --recorder-updates-size 0, and with peers), and with room on its disk?", err)
+		return fmt.Errorf("%w: does the agent run with this --state-dir, and not with "+
+			"--recorder-size 0 or, for mrt, --recorder-updates-size 0? Is its disk full?", err)
 	}
 	return err
 }

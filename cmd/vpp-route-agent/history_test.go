@@ -117,7 +117,7 @@ func TestAnEmptyRecorderSaysSo(t *testing.T) {
 			root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
 			err := root.Execute()
 			if err == nil || !strings.HasPrefix(err.Error(), "nothing is recorded in "+dir) ||
-				!strings.Contains(err.Error(), "without --recorder-size") {
+				!strings.Contains(err.Error(), "--recorder-size 0") {
 				t.Errorf("%s: %v\n%s", call, err, out.String())
 			}
 		}

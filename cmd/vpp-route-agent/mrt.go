@@ -41,7 +41,7 @@ The state directory is read: the agent need not run.`,
 			problems, err := recorder.Updates(recorderDir(dir), s, w)
 			err = sayProblems(cmd.ErrOrStderr(), problems, errors.Join(err, w.Flush()))
 			if err == nil && count.n == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing to show of that peer or time")
+				fmt.Fprintln(cmd.ErrOrStderr(), "no message is recorded that fits")
 			}
 			return err
 		},

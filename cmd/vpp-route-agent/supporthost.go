@@ -84,9 +84,9 @@ func runs(ctx context.Context, w io.Writer, name string, args ...string) error {
 
 // readLog reads systemd's journal. Elsewhere nothing on this host keeps the log.
 func readLog(ctx context.Context, w io.Writer) error {
-	const elsewhere = "the log is not in systemd's journal, or this user may not read it: see " +
-		"agent/log.txt; that of earlier processes went to their standard error, in a pod to " +
-		"kubectl logs --previous"
+	const elsewhere = "the log is not in systemd's journal, or this user may not read it: its " +
+		"end is in agent/log.txt, and all of it went to the agent's standard error, in a pod to " +
+		"kubectl logs"
 	count := &counter{w: w}
 	err := runs(ctx, count, "journalctl", "--unit", "vpp-route-agent", "--lines",
 		fmt.Sprint(logLines), "--no-pager", "--output", "short-iso", "--quiet")

@@ -40,7 +40,7 @@ func TestManyURLsWithPasswords(t *testing.T) {
 			t.Errorf("that of URL %d is not found", i)
 		}
 	}
-	if len(f.all) > 20*urls {
+	if len(f.all) > 40*urls {
 		t.Errorf("%d texts are searched for", len(f.all))
 	}
 }

@@ -125,6 +125,11 @@ func TestExplain(t *testing.T) {
 			e.peers[0].Established = false
 			e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}
 		}, "session", "address already in use; another BGP speaker has the port"},
+		{"GoBGP refuses something of a peer", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
+			e.setError = errors.New("peer 192.0.2.9: no MD5")
+		}, "session", "the session with b (192.168.4.3) is not up: hold timer"},
 		{"GoBGP cannot start, and etcd's routes are there", ofB("10.1.3.7/32"), func(e *evidence) {
 			e.peers[0].Established = false
 			e.setError, e.sessions.configured = syscall.EADDRINUSE, time.Time{}

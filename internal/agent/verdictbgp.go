@@ -140,14 +140,23 @@ func down(p PeerStatus) string {
 		cmp.Or(p.LastError, "it is coming up"))
 }
 
+// notStarted says why no session comes up; "": they may. Once GoBGP runs, what it refuses concerns
+// single peers.
+func (x *explainer) notStarted() string {
+	if c := x.speakerCondition(); !c.OK && x.sessions.configured.IsZero() {
+		return c.Message
+	}
+	return ""
+}
+
 // checkSession is about the session with the node that is to announce the prefix.
 func (x *explainer) checkSession() (string, bool) {
 	node := x.owner.Host
 	if x.noBGP || node == "" || node == x.node {
 		return "", true
 	}
-	if c := x.speakerCondition(); !c.OK && x.lacks() {
-		return c.Message, false // no session comes up
+	if why := x.notStarted(); why != "" && x.lacks() {
+		return why, false
 	}
 	all := x.sessionsWith(node)
 	i := slices.IndexFunc(all, func(p PeerStatus) bool { return p.Established })
@@ -235,8 +244,8 @@ func (x *explainer) checkAnnouncement() (string, bool) {
 
 // downSessions names sessions that are down, which may be why a prefix is missing.
 func (x *explainer) downSessions() string {
-	if c := x.speakerCondition(); !c.OK {
-		return "; " + c.Message
+	if why := x.notStarted(); why != "" {
+		return "; " + why
 	}
 	var all []string
 	for _, p := range x.peers {

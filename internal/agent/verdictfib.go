@@ -190,7 +190,7 @@ func (x *explainer) checkNow() (string, bool) {
 		return "the data plane has no route to it", w == nil
 	case m.Prefix.Bits() > x.asked.Bits():
 		return fmt.Sprintf("%s hides a part of it and %s", whose(*m), forwards(*m)),
-			m.Usable || m.Ours
+			m.Usable || m.Ours || !x.owner.Expected.IsValid()
 	case w != nil && m.Prefix.Bits() > w.Key.Prefix.Bits():
 		return fmt.Sprintf("packets follow %s, which is longer than %s and %s", whose(*m), w.Key,
 			forwards(*m)), m.Usable && !x.owner.Expected.IsValid()
