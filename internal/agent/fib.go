@@ -32,6 +32,13 @@ func (a *Agent) setOwnRoutes() {
 		return
 	}
 	p := a.plan
+	// With a new snapshot, so that the engine works through all of it once; and with the pools, as
+	// what one loses the other has.
+	remotes := a.remotesPlanned != a.snapshot ||
+		!slices.Equal(a.remotesPools, poolsOf(p.Encapsulation))
+	if remotes {
+		a.planRemotes()
+	}
 	a.setWanted(func(w *fib.Wanted) {
 		w.Received = a.received
 		w.Own, w.Peers, w.Services = p.OwnAddresses, p.PeerAddresses, p.BGP.NotProgrammed
@@ -47,10 +54,7 @@ func (a *Agent) setOwnRoutes() {
 		// With the pools, as what BGP has for them goes at the same moment.
 		setSource(w, route.Overlay, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
 			route.Overlay, p.Overlay, w.Sources[route.Overlay].Routes)})
-		// With a new snapshot, so that the engine works through all of it once; and with the pools,
-		// as what one loses the other has.
-		if a.remotesPlanned != a.snapshot ||
-			!slices.Equal(a.remotesPools, poolsOf(p.Encapsulation)) {
+		if remotes {
 			a.setRemotes(w)
 		}
 	})
@@ -69,8 +73,8 @@ func (a *Agent) applyRemotes() {
 	if a.snapshot == a.remotesPlanned {
 		return
 	}
+	a.planRemotes()
 	if a.cfg.EtcdRoutes == nil {
-		a.planRemotes()
 		return
 	}
 	a.setWanted(func(w *fib.Wanted) {
@@ -80,7 +84,6 @@ func (a *Agent) applyRemotes() {
 }
 
 func (a *Agent) setRemotes(w *fib.Wanted) {
-	a.planRemotes()
 	if a.cfg.EtcdRoutes != nil {
 		setSource(w, route.Etcd, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
 			route.Etcd, a.remotes, w.Sources[route.Etcd].Routes)})
