@@ -31,6 +31,17 @@ func recordIn(t *testing.T, dir string) {
 	}
 }
 
+// readsRecords runs a command that reads what was recorded in a state directory.
+func readsRecords(call, dir string) (out, said string, err error) {
+	root := newCommand()
+	var stdout, stderr bytes.Buffer
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
+	err = root.Execute()
+	return stdout.String(), stderr.String(), err
+}
+
 // Each command names the segment that is damaged, and that which is gone, on standard error.
 func TestCommandsNameWhatIsNotRead(t *testing.T) {
 	dir := t.TempDir()
@@ -59,17 +70,13 @@ func TestCommandsNameWhatIsNotRead(t *testing.T) {
 		"mrt": {"not read: " + filepath.Join(recorderDir(dir), "updates", "0000000001.mrt") +
 			": damaged at byte 0: ", "not read: segment 2 is gone"},
 	} {
-		root := newCommand()
-		var out, said bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&said)
-		root.SetArgs(append(strings.Fields(command), "--state-dir", dir))
-		if err := root.Execute(); err != nil && !errors.Is(err, errSilent) {
+		_, said, err := readsRecords(command, dir)
+		if err != nil && !errors.Is(err, errSilent) {
 			t.Errorf("%s: %v", command, err)
 		}
 		for _, text := range want {
-			if !strings.Contains(said.String(), text) {
-				t.Errorf("%s says %q, and not %q", command, said.String(), text)
+			if !strings.Contains(said, text) {
+				t.Errorf("%s says %q, and not %q", command, said, text)
 			}
 		}
 	}
@@ -110,15 +117,10 @@ func TestAnEmptyRecorderSaysSo(t *testing.T) {
 	for _, dir := range []string{empty, none} {
 		for _, call := range []string{"history 10.0.0.1", "history 10.0.0.1 -o json", "trace",
 			"trace -o json", "dump", "dump 10.0.0.0/26", "replay", "mrt"} {
-			root := newCommand()
-			var out bytes.Buffer
-			root.SetOut(&out)
-			root.SetErr(&out)
-			root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
-			err := root.Execute()
+			out, _, err := readsRecords(call, dir)
 			if err == nil || !strings.HasPrefix(err.Error(), "nothing is recorded in "+dir) ||
 				!strings.Contains(err.Error(), "--recorder-size 0") {
-				t.Errorf("%s: %v\n%s", call, err, out.String())
+				t.Errorf("%s: %v\n%s", call, err, out)
 			}
 		}
 	}
@@ -136,15 +138,10 @@ func TestReplayOfDamageSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, format := range []string{"table", "json"} {
-			root := newCommand()
-			var out bytes.Buffer
-			root.SetOut(&out)
-			root.SetErr(&out)
-			root.SetArgs([]string{"replay", "--state-dir", dir, "-o", format})
-			err := root.Execute()
+			out, _, err := readsRecords("replay -o "+format, dir)
 			if err == nil || err.Error() != "there is nothing to replay in "+recorderDir(dir) ||
-				format == "json" && !strings.Contains(out.String(), `"runs": []`) {
-				t.Errorf("%q, %s: %v\n%s", segment, format, err, out.String())
+				format == "json" && !strings.Contains(out, `"runs": []`) {
+				t.Errorf("%q, %s: %v\n%s", segment, format, err, out)
 			}
 		}
 	}
@@ -173,14 +170,9 @@ func TestNoRecordIsAboutAPrefix(t *testing.T) {
 	dir := t.TempDir()
 	recordIn(t, dir)
 	for _, call := range []string{"history 10.0.0.0/24", "dump 10.0.0.0/24"} {
-		root := newCommand()
-		var out, said bytes.Buffer
-		root.SetOut(&out)
-		root.SetErr(&said)
-		root.SetArgs(append(strings.Fields(call), "--state-dir", dir))
-		err := root.Execute()
-		if err != nil || said.String() != "nothing to show about 10.0.0.0/24\n" {
-			t.Errorf("%s: %v, %q", call, err, said.String())
+		_, said, err := readsRecords(call, dir)
+		if err != nil || said != "nothing to show about 10.0.0.0/24\n" {
+			t.Errorf("%s: %v, %q", call, err, said)
 		}
 	}
 }

@@ -148,6 +148,12 @@ func TestExplain(t *testing.T) {
 			e.match = &route.Resolution{Prefix: pfx("10.1.3.0/27"), Owner: "proto static"}
 		}, "now", "10.1.3.0/26 is not forwarded as it should be: 10.1.3.0/27 of proto static " +
 			"hides a part of it and does not forward"},
+		{"another's longer route drops a part, outside IPAM", ofB("192.0.2.0/24"),
+			func(e *evidence) {
+				e.accounts[0] = programmed("0.0.0.0/0", route.BGP, e.accounts[0].Paths...)
+				e.found, e.paths = nil, nil
+				e.match = &route.Resolution{Prefix: pfx("192.0.2.0/26"), Owner: "proto static"}
+			}, "", "192.0.2.0/24 is forwarded by 0.0.0.0/0 of bgp"},
 		{"another's longer route forwards a part", ofB("10.1.3.0/26"), func(e *evidence) {
 			e.match = &route.Resolution{Prefix: pfx("10.1.3.0/27"), Usable: true,
 				Owner: "proto static"}
