@@ -60,8 +60,8 @@ var (
 	beforeUser = regexp.MustCompile(`^|,|://`)
 )
 
-// mostAts bounds the @ after a place where a user may stand of which each may end the password: a
-// text may have hundreds of URLs.
+// mostAts bounds how many @ after one place are tried as the end of a password: a text may have
+// hundreds of URLs.
 const mostAts = 16
 
 // passwordsIn are all that may be the password in a text that has URLs, however malformed: from the

@@ -10,8 +10,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// AdminHandler serves the admin API, JSON over HTTP on a unix socket: what its patterns say, and
-// what HealthHandler serves, whose own listener may be off. Parameters of queries: prefix of
+// AdminHandler serves the admin API, JSON over HTTP (the log: text) on a unix socket: what its
+// patterns say, and what HealthHandler serves, whose listener may be off. Parameters: prefix of
 // routes and explain, counters=true of routes, address of match, key of external; level and for of
 // log-level; wait, stay and until-idle of drain.
 func (a *Agent) AdminHandler() http.Handler {

@@ -139,7 +139,7 @@ func (s *selection) holdCovered(e *entry, c choice) choice {
 
 func (c *choice) hold() {
 	c.forward, c.origin, c.waiting, c.held = c.covered, c.coveredBy, false, true
-	c.elevated = false // it is not the path of BGP that would be
+	c.elevated = false // BGP's candidate was: this is another's
 }
 
 // isCovered: what is there for e stays, though BGP covers it.

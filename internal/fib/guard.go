@@ -93,9 +93,9 @@ func (v *view) guardInterface(i route.Interface, a netip.Prefix) {
 	}
 }
 
-// isKin reports whether next hops are reached as by another view, but for those in subnets and with
-// addresses that one of the two lacks. With Facts.AttachedOnly states of interfaces matter, too.
-func (v *view) isKin(other *view) bool {
+// isComparable reports whether only next hops in subnets, or with addresses, that one of two views
+// lacks are reached otherwise. With Facts.AttachedOnly the states of interfaces matter, too.
+func (v *view) isComparable(other *view) bool {
 	return v.facts.Identity == other.facts.Identity && !v.facts.AttachedOnly &&
 		!other.facts.AttachedOnly
 }

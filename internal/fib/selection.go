@@ -373,7 +373,7 @@ func differing(a, b []netip.Prefix) (single []netip.Prefix, ranges bool) {
 // setFacts takes facts with an identity.
 func (s *selection) setFacts(f route.Facts) {
 	before := s.view
-	if s.rebuildView(f); before == nil || !s.view.isKin(before) {
+	if s.rebuildView(f); before == nil || !s.view.isComparable(before) {
 		s.refreshAll()
 		return
 	}
