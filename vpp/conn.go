@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,8 @@ const (
 
 // conn is one connection to VPP's binary API; it never reconnects. GoVPP's core drops replies when
 // a receiver is slow and makes a system call per message, so it is not used. VPP answers in order:
-// a call ends with a control ping, by when VPP has dropped every request that gets no reply.
+// a call ends with a control ping, by when VPP has dropped every request that gets no reply, also
+// those that were started before.
 type conn struct {
 	nc      net.Conn
 	timeout time.Duration
@@ -340,6 +342,11 @@ func (c *conn) cause() error {
 func (c *conn) write(buf []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	return c.writeLocked(buf)
+}
+
+// writeLocked is called with c.wmu held.
+func (c *conn) writeLocked(buf []byte) error {
 	// VPP stops reading only if it hangs: its replies never block on us.
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
@@ -365,14 +372,50 @@ func (c *conn) open(h handler) uint32 {
 	return c.register(call{reply: h})
 }
 
-// openUnlessEnded is open for a call that hears of the connection's end; ok is false after that.
-func (c *conn) openUnlessEnded(x call) (number uint32, ok bool) {
+// start registers a call that hears of the connection's end, and sends its requests; false: neither
+// has been done.
+func (c *conn) start(x call, encode func(number uint32) ([]byte, error)) bool {
+	c.wmu.Lock() // a call is not seen before it is sent
+	defer c.wmu.Unlock()
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return false
+	}
+	number := c.register(x)
+	c.mu.Unlock()
+	buf, err := encode(number)
+	if err != nil {
+		return !c.forget(number)
+	}
+	if err := c.writeLocked(buf); err != nil {
+		c.end(readError(err, c.timeout))
+	}
+	return true
+}
+
+// started returns the calls that have been sent by start and have not been answered.
+func (c *conn) started() (numbers []uint32) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return 0, false
+	for number, x := range c.calls {
+		if x.lost != nil {
+			numbers = append(numbers, number)
+		}
 	}
-	return c.register(x), true
+	return numbers
+}
+
+// isOpen reports whether one of calls is.
+func (c *conn) isOpen(numbers []uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(numbers, func(n uint32) bool {
+		_, open := c.calls[n]
+		return open
+	})
 }
 
 // register is called with c.mu held.
@@ -440,6 +483,7 @@ func (c *conn) call(ctx context.Context, reqs []request,
 		err error
 	}
 	finished := make(chan result, 1)
+	started := c.started()
 	var failed error
 	var handling sync.Mutex
 	over := false
@@ -459,6 +503,9 @@ func (c *conn) call(ctx context.Context, reqs []request,
 		err := codec.DecodeMsg(msg, &pong)
 		if id != c.pingReplyID || err != nil {
 			err = fmt.Errorf("control ping was answered by message %d: %v", id, err)
+		}
+		if c.isOpen(started) {
+			c.end(errors.New("VPP left routes unanswered"))
 		}
 		select {
 		case finished <- result{pong.VpePID, errors.Join(failed, err)}:
