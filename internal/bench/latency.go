@@ -9,9 +9,9 @@ import (
 	"vpp-route-agent/internal/plot"
 )
 
-// latency changes one route at a time on an idle agent and takes the time from the UPDATE on the
-// wire until VPP's acknowledgement, which a relay before VPP's socket sees. After each change the
-// control is sent the same bytes.
+// latency moves one route at a time between two next hops, on an idle agent, and takes the time
+// from the UPDATE on the wire until VPP's acknowledgement, which a relay before VPP's socket sees.
+// After each change the control is sent the same bytes.
 func latency(l *lab) error {
 	b, p := l.b, l.plane
 	r, err := startRelay(filepath.Join(l.Dir(), "relay.sock"), p.socket)
@@ -24,7 +24,9 @@ func latency(l *lab) error {
 		return err
 	}
 	prefixes := hostPrefixes(100_000)
-	_, _, err = l.deliver(announce(hops[0], prefixes), nil, func() error {
+	half := len(prefixes) / 2
+	announced := append(announce(hops[0], prefixes[:half]), announce(hops[1], prefixes[half:])...)
+	_, _, err = l.deliver(announced, nil, func() error {
 		return n.awaitProgrammed(len(prefixes))
 	})
 	if err != nil {
