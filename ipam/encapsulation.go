@@ -33,33 +33,27 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 			Err: why + ": it has no tunnel of its own"})
 	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
-	later := map[netip.Addr][]string{} // those that do not have it
-	add := func(name string, its, mine netip.Prefix) {
-		a := its.Addr()
-		if !its.IsValid() {
-			return
+	shared := map[netip.Addr][]string{} // names of those that have one address
+	eachOther(e, self, s, func(a netip.Addr, name string) {
+		before := len(e.Nodes)
+		if e.Nodes[a] = (route.Node{Name: name}); len(e.Nodes) == before {
+			shared[a] = nil
 		}
-		if mine.IsValid() && a == mine.Addr() {
-			problem(name, fmt.Sprintf("%s is the address of this node, too", a))
-			return
-		}
-		other, taken := e.Nodes[a]
-		if taken {
-			later[a] = append(later[a], max(name, other.Name))
-		}
-		if !taken || name < other.Name {
-			e.Nodes[a] = route.Node{Name: name}
-		}
+	}, func(a netip.Addr, name string) {
+		problem(name, fmt.Sprintf("%s is the address of this node, too", a))
+	})
+	if len(shared) > 0 {
+		eachOther(e, self, s, func(a netip.Addr, name string) {
+			if names, is := shared[a]; is {
+				shared[a] = append(names, name)
+			}
+		}, func(netip.Addr, string) {})
 	}
-	for name, n := range s.Nodes {
-		if name != self {
-			add(name, n.IPv4, e.Own4)
-			add(name, n.IPv6, e.Own6)
-		}
-	}
-	for a, names := range later {
-		for _, name := range names {
-			problem(name, fmt.Sprintf("%s is the address of Node(%s), too", a, e.Nodes[a].Name))
+	for a, names := range shared {
+		slices.Sort(names)
+		e.Nodes[a] = route.Node{Name: names[0]}
+		for _, name := range names[1:] {
+			problem(name, fmt.Sprintf("%s is the address of Node(%s), too", a, names[0]))
 		}
 	}
 	if hasVXLAN(e, false) || hasVXLAN(e, true) {
@@ -77,6 +71,26 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
 	})
 	return problems
+}
+
+// eachOther calls other with the addresses of other nodes, or own where it is this node's, too.
+func eachOther(e *route.Encapsulation, self string, s *calico.Snapshot,
+	other, own func(a netip.Addr, name string)) {
+	add := func(name string, its, mine netip.Prefix) {
+		switch a := its.Addr(); {
+		case !its.IsValid():
+		case mine.IsValid() && a == mine.Addr():
+			own(a, name)
+		default:
+			other(a, name)
+		}
+	}
+	for name, n := range s.Nodes {
+		if name != self {
+			add(name, n.IPv4, e.Own4)
+			add(name, n.IPv6, e.Own6)
+		}
+	}
 }
 
 // PoolForms are the Pools of Encapsulation.

@@ -174,15 +174,14 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
-	all := make([]netip.Addr, 0, len(r.snapshot.Nodes))
-	r.eachAddress(func(a netip.Addr, _ string) { all = append(all, a) })
-	route.SortAddrs(all)
+	all := make(map[netip.Addr]struct{}, len(r.snapshot.Nodes))
 	shared := map[netip.Addr][]string{}
-	for i, a := range all[min(1, len(all)):] {
-		if a == all[i] {
+	r.eachAddress(func(a netip.Addr, _ string) {
+		before := len(all)
+		if all[a] = struct{}{}; len(all) == before {
 			shared[a] = nil
 		}
-	}
+	})
 	if len(shared) == 0 { // mostly
 		return nil
 	}
