@@ -26,9 +26,6 @@ const (
 	// gather is how long records wait for others to be written with. As many are lost when the
 	// process is killed.
 	gather = 20 * time.Millisecond
-	// idleAfter is how many times in a row a writer finds nothing before it sleeps until it is
-	// woken. To wake it takes longer than to record a change.
-	idleAfter = 50
 	// enough is how many bytes wait for no others. More would not stay in a processor's cache.
 	enough = 64 << 10
 	// maxSpare bounds the memory that is kept for what comes next.
@@ -317,41 +314,19 @@ func (r *Recorder) hasRoom(ctx context.Context, segment uint64) bool {
 	return false
 }
 
-// waiter waits for what a writer is to write.
-type waiter struct {
-	wake, full <-chan struct{}
-	gather     time.Duration
-	timer      *time.Timer
-	empty      int // times in a row that there was nothing
-}
-
-func newWaiter(wake, full <-chan struct{}, gather time.Duration) *waiter {
-	return &waiter{wake: wake, full: full, gather: gather, timer: time.NewTimer(gather),
-		empty: idleAfter}
-}
-
-// wait waits for as long as records are gathered, unless there are enough already; of an idle
-// writer, from when it is woken.
-func (w *waiter) wait(ctx context.Context) {
-	if w.empty >= idleAfter {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.wake:
-		}
-	}
-	w.timer.Reset(w.gather)
+// wait waits until something is to be written, and a while longer for what can be written with it,
+// unless that is enough already.
+func wait(ctx context.Context, wake, full <-chan struct{}, timer *time.Timer,
+	gather time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-w.full:
-	case <-w.timer.C:
-	}
-}
-
-// took takes whether there was something to write.
-func (w *waiter) took(something bool) {
-	if w.empty++; something {
-		w.empty = 0
+	case <-wake:
+		timer.Reset(gather)
+		select {
+		case <-ctx.Done():
+		case <-full:
+		case <-timer.C:
+		}
 	}
 }
 
@@ -360,13 +335,13 @@ func (r *Recorder) write(ctx context.Context) {
 	w.ring.preamble = w.preamble
 	defer w.ring.close()
 	var spare []byte
-	next := newWaiter(r.wake, r.full, r.gather)
+	timer := time.NewTimer(r.gather)
+	defer timer.Stop()
 	for ends := 0; ends < 2; { // the second time with what take has recorded
-		if next.wait(ctx); ctx.Err() != nil {
+		if wait(ctx, r.wake, r.full, timer, r.gather); ctx.Err() != nil {
 			ends++
 		}
 		all := r.take(spare)
-		next.took(all.records > 0 || len(all.taken) > 0)
 		for _, t := range all.taken {
 			w.differences(w.block, t)
 		}

@@ -120,16 +120,16 @@ func (u *updates) run(ctx context.Context) {
 		return write(standing(up, now))
 	}
 	defer u.files.close()
-	next := newWaiter(u.wake, u.full, u.owner.gather)
+	timer := time.NewTimer(u.owner.gather)
+	defer timer.Stop()
 	var spare []byte
 	for last := false; !last; {
-		next.wait(ctx)
+		wait(ctx, u.wake, u.full, timer, u.owner.gather)
 		last = ctx.Err() != nil
 		u.mu.Lock()
 		block, records, changes := u.queue, u.records, u.changes
 		u.queue, u.records, u.changes = spare[:0], 0, map[*session]bool{}
 		u.mu.Unlock()
-		next.took(records > 0)
 		if records > 0 {
 			u.took(records, u.files.write(block, time.Now()))
 		}
