@@ -33,9 +33,9 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 			Err: why + ": it has no tunnel of its own"})
 	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
-	shared := map[netip.Addr][]string{} // names of those that have one address
+	shared := map[netip.Addr][]string{} // names of those that share an address
 	eachOther(e, self, s, func(a netip.Addr, name string) {
-		before := len(e.Nodes)
+		before := len(e.Nodes) // which saves looking a up
 		if e.Nodes[a] = (route.Node{Name: name}); len(e.Nodes) == before {
 			shared[a] = nil
 		}

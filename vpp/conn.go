@@ -60,8 +60,8 @@ const (
 
 // conn is one connection to VPP's binary API; it never reconnects. GoVPP's core drops replies when
 // a receiver is slow and makes a system call per message, so it is not used. VPP answers in order:
-// a call ends with a control ping, by when VPP has dropped every request that gets no reply, also
-// those that were started before.
+// a call ends with a control ping. Once VPP has answered that, it has dropped every earlier request
+// that has no reply, also those of a batch that was started before the call.
 type conn struct {
 	nc      net.Conn
 	timeout time.Duration
@@ -339,30 +339,31 @@ func (c *conn) cause() error {
 	return c.err
 }
 
-func (c *conn) write(buf []byte) error {
+// send writes encoded frames. An error ends the connection, as part of a message may have been
+// sent.
+func (c *conn) send(buf []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	return c.writeLocked(buf)
+	return c.sendLocked(buf)
 }
 
-// writeLocked is called with c.wmu held.
-func (c *conn) writeLocked(buf []byte) error {
+// sendLocked is called with c.wmu held.
+func (c *conn) sendLocked(buf []byte) error {
+	if err := c.write(buf); err != nil {
+		c.end(readError(err, c.timeout))
+		return c.cause()
+	}
+	return nil
+}
+
+// write is called with c.wmu held, or by the handshake.
+func (c *conn) write(buf []byte) error {
 	// VPP stops reading only if it hangs: its replies never block on us.
 	if err := c.nc.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
 	}
 	_, err := c.nc.Write(buf)
 	return err
-}
-
-// send writes encoded frames. An error ends the connection, as part of a message may have been
-// sent.
-func (c *conn) send(buf []byte) error {
-	if err := c.write(buf); err != nil {
-		c.end(readError(err, c.timeout))
-		return c.cause()
-	}
-	return nil
 }
 
 // open registers a call and returns its number.
@@ -372,32 +373,28 @@ func (c *conn) open(h handler) uint32 {
 	return c.register(call{reply: h})
 }
 
-// start registers a call that hears of the connection's end, and sends its requests; false: neither
-// has been done.
-func (c *conn) start(x call, encode func(number uint32) ([]byte, error)) bool {
-	c.wmu.Lock() // a call is not seen before it is sent
+// start registers a call that hears of the connection's end, sets its number, and sends its
+// requests. If it reports false it has done none of that.
+func (c *conn) start(x call, number *uint32, encode func() ([]byte, error)) bool {
+	c.wmu.Lock() // the ping of a call that finds x among started is written behind x's requests
 	defer c.wmu.Unlock()
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
 		return false
 	}
-	number := c.register(x)
+	*number = c.register(x) // before the reader finds x
 	c.mu.Unlock()
-	buf, err := encode(number)
+	buf, err := encode()
 	if err != nil {
-		return !c.forget(number)
+		return !c.forget(*number)
 	}
-	if err := c.writeLocked(buf); err != nil {
-		c.end(readError(err, c.timeout))
-	}
+	_ = c.sendLocked(buf) // an error ends the connection
 	return true
 }
 
-// started returns the calls that have been sent by start and have not been answered.
+// started returns the calls of start that are not answered yet.
 func (c *conn) started() (numbers []uint32) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for number, x := range c.calls {
@@ -408,7 +405,7 @@ func (c *conn) started() (numbers []uint32) {
 	return numbers
 }
 
-// isOpen reports whether one of calls is.
+// isOpen reports whether any of these calls is still open.
 func (c *conn) isOpen(numbers []uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

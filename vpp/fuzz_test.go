@@ -27,7 +27,7 @@ var fuzzCalls = []func(ctx context.Context, v *VPP, l *session){
 	func(_ context.Context, v *VPP, l *session) { l.conn.ping(context.Background()) },
 	func(ctx context.Context, v *VPP, l *session) { v.Routes(ctx) },
 	func(ctx context.Context, v *VPP, l *session) {
-		v.Lookup(ctx, route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")})
+		v.Lookup(ctx, fuzzKey)
 	},
 	func(ctx context.Context, v *VPP, l *session) {
 		v.Resolve(ctx, 0, netip.MustParseAddr("10.1.1.1"))
@@ -57,14 +57,33 @@ var fuzzCalls = []func(ctx context.Context, v *VPP, l *session){
 			}
 		}
 	},
+	func(ctx context.Context, v *VPP, l *session) {
+		calls := make([]int, 2)
+		ended := make(chan struct{})
+		if !v.Start([]route.Op{{Delete: true, Route: route.Route{Key: fuzzKey}},
+			{Route: route.Route{Key: fuzzKey, Kind: route.Drop}}},
+			func(i int, _ error) { calls[i]++ }, func(error) { close(ended) }) {
+			return
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		if calls[0] > 1 || calls[1] > calls[0] {
+			panic("an op has two results, or one before its turn")
+		}
+	},
 }
+
+var fuzzKey = route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")}
 
 // FuzzReplies lets the other end of a connection say anything: no call may panic or hang.
 func FuzzReplies(f *testing.F) {
 	for i := range fuzzCalls {
 		f.Add(byte(i), []byte{})
-		f.Add(byte(i), answers())
-		f.Add(byte(i), answers()[:200])
+		f.Add(byte(i), answers(anything()...))
+		f.Add(byte(i), answers(anything()...)[:200])
+		f.Add(byte(i), answers(&ip.IPRouteAddDelV2Reply{})) // also before the request
 	}
 	f.Fuzz(func(t *testing.T, which byte, said []byte) {
 		near, far := net.Pipe()
@@ -107,19 +126,23 @@ func fuzzIDs() map[string]uint16 {
 	return ids
 }
 
-// answers is something of everything, as if to the first call.
-func answers() []byte {
+// anything is something of everything.
+func anything() []api.Message {
 	r, _ := encodeRoute(route.Route{
 		Key: route.Key{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
 		Paths: []route.Path{{NextHop: netip.MustParseAddr("10.1.1.1"), Interface: "loop0",
 			Weight: 3}},
 	}, 22, nil, twoLinks.index)
-	all := []api.Message{
+	return []api.Message{
 		&ip.IPTableDetails{Table: ip.IPTable{TableID: 7, Name: "vpp-route-agent"}},
 		&interfaces.SwInterfaceDetails{SwIfIndex: 3, InterfaceName: "x"},
 		&ip.IPRouteV2Details{Route: r}, &ip.IPRouteLookupV2Reply{Route: r},
 		&ip.IPRouteAddDelV2Reply{}, &memclnt.ControlPingReply{},
 	}
+}
+
+// answers are all, as if to the first calls.
+func answers(all ...api.Message) []byte {
 	var out []byte
 	for call := range uint32(3) {
 		for seq := range uint32(2) {

@@ -27,8 +27,8 @@ func (v *VPP) Apply(ctx context.Context, ops []route.Op, done func(i int, err er
 }
 
 // Start implements fib.Starter: all of ops in one write. The replies come to the connection's
-// reader. There is no ping behind, which would take a tenth of the time of a route alone: the next
-// call finds what VPP has dropped.
+// reader. No ping follows: it would add a tenth to the time of a lone route. The next call finds
+// what VPP has dropped.
 func (v *VPP) Start(ops []route.Op, done func(i int, err error), ended func(error)) bool {
 	l, err := v.current()
 	if err != nil || len(ops) == 0 || len(ops) > v.cfg.Window || l.conn.canRoute() != nil {
@@ -50,8 +50,7 @@ func (v *VPP) Start(ops []route.Op, done func(i int, err error), ended func(erro
 	}
 	lost := func(err error) { ended(fmt.Errorf("vpp: apply: %w", err)) }
 	to := l.encoder()
-	return c.start(call{reply, lost}, func(started uint32) (buf []byte, err error) {
-		number = started
+	return c.start(call{reply, lost}, &number, func() (buf []byte, err error) {
 		for i, op := range ops {
 			if buf, err = to.frame(buf, number<<seqBits|uint32(i), op); err != nil {
 				return nil, err // Apply tells which it is

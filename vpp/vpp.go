@@ -252,7 +252,7 @@ func (v *VPP) live(ctx context.Context) (connected bool, err error) {
 func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 	polls := time.NewTicker(pollInterval)
 	defer polls.Stop()
-	// Pings keep an idle VPP from looking silent.
+	// Pings keep an idle VPP from looking silent, and find what it has dropped of a started batch.
 	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
 	defer ping.Stop()
 	for {
