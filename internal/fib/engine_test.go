@@ -915,8 +915,8 @@ func TestAnInterfaceOfAPodWritesNothing(t *testing.T) {
 func TestRoutesThatResolveThroughEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.foreign[key("0.0.0.0/0")] = true
-		r.Learn(pfx("10.9.0.0/24"), via("10.8.0.5"))
-		r.Learn(pfx("10.8.0.0/24"), via("10.9.0.5"))
+		r.Engine.Learn(BestPaths{Prefix: pfx("10.9.0.0/24"), Paths: via("10.8.0.5")}, // at once
+			BestPaths{Prefix: pfx("10.8.0.0/24"), Paths: via("10.9.0.5")})
 		time.Sleep(10 * time.Minute)
 		check(t, "neither is ever programmed", r.dp.printOps())
 		e := r.state("10.9.0.0/24")
