@@ -34,20 +34,22 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 	}
 	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
 	shared := map[netip.Addr][]string{} // names of those that share an address
-	eachOther(e, self, s, func(a netip.Addr, name string) {
-		before := len(e.Nodes) // which saves looking a up
+	eachOther(e, self, s, func(a netip.Addr, name string, isOwn bool) {
+		if isOwn {
+			problem(name, fmt.Sprintf("%s is the address of this node, too", a))
+			return
+		}
+		before := len(e.Nodes) // comparing lengths saves a look-up
 		if e.Nodes[a] = (route.Node{Name: name}); len(e.Nodes) == before {
 			shared[a] = nil
 		}
-	}, func(a netip.Addr, name string) {
-		problem(name, fmt.Sprintf("%s is the address of this node, too", a))
 	})
 	if len(shared) > 0 {
-		eachOther(e, self, s, func(a netip.Addr, name string) {
-			if names, is := shared[a]; is {
+		eachOther(e, self, s, func(a netip.Addr, name string, isOwn bool) {
+			if names, is := shared[a]; is && !isOwn {
 				shared[a] = append(names, name)
 			}
-		}, func(netip.Addr, string) {})
+		})
 	}
 	for a, names := range shared {
 		slices.Sort(names)
@@ -73,16 +75,12 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 	return problems
 }
 
-// eachOther calls other with the addresses of other nodes, or own where it is this node's, too.
+// eachOther yields the addresses of other nodes; isOwn: this node has it, too.
 func eachOther(e *route.Encapsulation, self string, s *calico.Snapshot,
-	other, own func(a netip.Addr, name string)) {
+	yield func(a netip.Addr, name string, isOwn bool)) {
 	add := func(name string, its, mine netip.Prefix) {
-		switch a := its.Addr(); {
-		case !its.IsValid():
-		case mine.IsValid() && a == mine.Addr():
-			own(a, name)
-		default:
-			other(a, name)
+		if its.IsValid() {
+			yield(its.Addr(), name, mine.IsValid() && its.Addr() == mine.Addr())
 		}
 	}
 	for name, n := range s.Nodes {

@@ -177,7 +177,7 @@ func (r *remotes) sharedAddresses() (problems []calico.Problem) {
 	all := make(map[netip.Addr]struct{}, len(r.snapshot.Nodes))
 	shared := map[netip.Addr][]string{}
 	r.eachAddress(func(a netip.Addr, _ string) {
-		before := len(all) // which saves looking a up
+		before := len(all) // comparing lengths saves a look-up
 		if all[a] = struct{}{}; len(all) == before {
 			shared[a] = nil
 		}
