@@ -151,7 +151,7 @@ func (l *lab) joinTunnels() error {
 	}
 	samples, written := make([]time.Duration, b.pick(1000, 200)), []time.Duration(nil)
 	for i := range samples {
-		samples[i], err = b.one(func([]byte) error { t.snapshots <- after; return nil }, r, nil)
+		samples[i], err = b.one(func([]byte) error { return t.give(b.ctx, after) }, r, nil)
 		if err == nil {
 			_, err = t.take(b.ctx, before)
 		}
@@ -251,6 +251,16 @@ func (l *lab) tunnelAgent(socket, journal string, by route.Encap) (*tunnelAgent,
 	return t, nil
 }
 
+// give hands over a snapshot, unless the agent has ended with ctx.
+func (a *tunnelAgent) give(ctx context.Context, s *calico.Snapshot) error {
+	select {
+	case a.snapshots <- s:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // take hands over a snapshot and returns how long it took until all of it was acknowledged.
 func (a *tunnelAgent) take(ctx context.Context, s *calico.Snapshot) (time.Duration, error) {
 	routes := len(s.Nodes) - 1
@@ -259,7 +269,9 @@ func (a *tunnelAgent) take(ctx context.Context, s *calico.Snapshot) (time.Durati
 		objects += a.others
 	}
 	began := time.Now()
-	a.snapshots <- s
+	if err := a.give(ctx, s); err != nil {
+		return 0, err
+	}
 	err := await(ctx, time.Minute, 500*time.Microsecond, func() error {
 		now := a.Stats()
 		if o := now.Objects; o.Desired != objects || o.Programmed != objects || o.Deleting > 0 {
