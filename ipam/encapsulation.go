@@ -16,7 +16,7 @@ import (
 func Encapsulation(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (*route.Encapsulation, []calico.Problem) {
 	me := s.Nodes[self]
-	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
+	e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
 	pools, problems := poolForms(self, tunnels, felix, s)
 	e.Pools = pools
 	if !e.Encapsulates() {
@@ -32,55 +32,14 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 		problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
 			Err: why + ": it has no tunnel of its own"})
 	}
-	e.Nodes = make(map[netip.Addr]route.Node, len(s.Nodes))
-	shared := map[netip.Addr][]string{} // names of those that share an address
-	eachOther(e, self, s, func(a netip.Addr, name string, isOwn bool) {
-		if isOwn {
-			problem(name, fmt.Sprintf("%s is the address of this node, too", a))
-			return
-		}
-		before := len(e.Nodes) // comparing lengths saves a look-up
-		if e.Nodes[a] = (route.Node{Name: name}); len(e.Nodes) == before {
-			shared[a] = nil
-		}
-	})
-	if len(shared) > 0 {
-		eachOther(e, self, s, func(a netip.Addr, name string, isOwn bool) {
-			if names, is := shared[a]; is && !isOwn {
-				shared[a] = append(names, name)
-			}
-		})
-	}
-	for a, names := range shared {
-		slices.Sort(names)
-		e.Nodes[a] = route.Node{Name: names[0]}
-		for _, name := range names[1:] {
-			problem(name, fmt.Sprintf("%s is the address of Node(%s), too", a, names[0]))
-		}
-	}
-	if hasVXLAN(e, false) || hasVXLAN(e, true) {
-		for a, n := range e.Nodes {
-			if !hasVXLAN(e, a.Is6()) {
-				continue
-			}
-			n.VXLAN = vtep(s.Nodes[n.Name], a.Is6())
-			if e.Nodes[a] = n; n.NoVTEP() != "" {
-				problem(n.Name, n.NoVTEP())
-			}
-		}
-	}
-	slices.SortFunc(problems, func(a, b calico.Problem) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
-	})
-	return problems
-}
-
-// eachOther yields the addresses of other nodes; isOwn: this node has it, too.
-func eachOther(e *route.Encapsulation, self string, s *calico.Snapshot,
-	yield func(a netip.Addr, name string, isOwn bool)) {
+	all := make(route.Nodes, 0, len(s.Nodes))
 	add := func(name string, its, mine netip.Prefix) {
-		if its.IsValid() {
-			yield(its.Addr(), name, mine.IsValid() && its.Addr() == mine.Addr())
+		switch {
+		case !its.IsValid():
+		case mine.IsValid() && its.Addr() == mine.Addr():
+			problem(name, fmt.Sprintf("%s is the address of this node, too", its.Addr()))
+		default:
+			all = append(all, route.Node{Address: its.Addr(), Name: name})
 		}
 	}
 	for name, n := range s.Nodes {
@@ -89,6 +48,28 @@ func eachOther(e *route.Encapsulation, self string, s *calico.Snapshot,
 			add(name, n.IPv6, e.Own6)
 		}
 	}
+	route.SortNodes(all)
+	e.Nodes = all[:0]
+	with4, with6 := hasVXLAN(e, false), hasVXLAN(e, true)
+	var first route.Node
+	for _, n := range all {
+		if n.Address == first.Address {
+			problem(n.Name,
+				fmt.Sprintf("%s is the address of Node(%s), too", n.Address, first.Name))
+			continue
+		}
+		first = n
+		if n.Address.Is4() && with4 || n.Address.Is6() && with6 {
+			n.VXLAN = vtep(s.Nodes[n.Name], n.Address.Is6())
+		}
+		if e.Nodes = append(e.Nodes, n); n.NoVTEP() != "" {
+			problem(n.Name, n.NoVTEP())
+		}
+	}
+	slices.SortFunc(problems, func(a, b calico.Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))
+	})
+	return problems
 }
 
 // PoolForms are the Pools of Encapsulation.

@@ -89,9 +89,9 @@ func TestVTEPs(t *testing.T) {
 		tc.edit(&b)
 		s.Nodes["b"] = b
 		e, problems := Encapsulation("a", allTunnels, false, s)
-		want := route.Node{Name: "b", VXLAN: &route.VTEP{MAC: tc.vtep, Problem: tc.why,
-			Address: b.IPv4VXLANTunnelAddr}}
-		if got := e.Nodes[ip("192.0.2.9")]; !got.Equal(want) {
+		want := route.Node{Address: ip("192.0.2.9"), Name: "b", VXLAN: &route.VTEP{MAC: tc.vtep,
+			Problem: tc.why, Address: b.IPv4VXLANTunnelAddr}}
+		if got, _ := e.Nodes.Find(want.Address); !got.Equal(want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		l := e.Leaves(e.PoolOf(pfx("10.1.0.64/26")), ip("192.0.2.9"))

@@ -174,14 +174,15 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 // sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
 // from a rename, and cutting off the live one would be worse than misdirected traffic.
 func (r *remotes) sharedAddresses() (problems []calico.Problem) {
-	all := make(map[netip.Addr]struct{}, len(r.snapshot.Nodes))
+	all := make([]netip.Addr, 0, len(r.snapshot.Nodes))
+	r.eachAddress(func(a netip.Addr, _ string) { all = append(all, a) })
+	route.SortAddrs(all)
 	shared := map[netip.Addr][]string{}
-	r.eachAddress(func(a netip.Addr, _ string) {
-		before := len(all) // comparing lengths saves a look-up
-		if all[a] = struct{}{}; len(all) == before {
+	for i, a := range all {
+		if i > 0 && a == all[i-1] {
 			shared[a] = nil
 		}
-	})
+	}
 	if len(shared) == 0 { // mostly
 		return nil
 	}

@@ -39,13 +39,14 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTU
 			Source: e.Own4.Addr(), MTU: tunnelMTU(felix.IPIPMTU, uplink.IPv4, ipipHeader)}
 		all = append(all, link, route.Address{Interface: link.Name,
 			Address: netip.PrefixFrom(me.IPv4IPIPTunnelAddr, 32)}, route.Up{Interface: link.Name})
-		var nodes []netip.Addr
 		if !linux {
-			nodes = nodesOf(e, false)
-		}
-		all = slices.Grow(all, len(nodes))
-		for _, a := range nodes {
-			all = append(all, endpoint(route.Endpoint{Interface: link.Name, Outer: a}, &last))
+			all = slices.Grow(all, len(e.Nodes))
+			for _, n := range e.Nodes {
+				if n.Address.Is4() {
+					all = append(all,
+						endpoint(route.Endpoint{Interface: link.Name, Outer: n.Address}, &last))
+				}
+			}
 		}
 	}
 	if encapsulatesIn(e, route.VXLAN, false) {
@@ -114,17 +115,18 @@ func vxlanTunnels(e *route.Encapsulation, own netip.Addr, me calico.Node,
 		MTU: mtu, Source: own,
 		VXLAN: route.VXLANLink{Address: address, VNI: uint32(vni), Port: uint16(port)}}
 	all := []route.Object{link, route.Up{Interface: link.Name}}
-	nodes := nodesOf(e, own.Is6())
-	all = slices.Grow(all, len(nodes))
-	for _, a := range nodes {
-		if far := e.Nodes[a].VXLAN; far != nil && far.Problem == "" {
+	all = slices.Grow(all, len(e.Nodes))
+	for _, n := range e.Nodes {
+		far := n.VXLAN
+		if n.Address.Is6() == own.Is6() && far != nil && far.Problem == "" {
 			x := route.VXLANSettings{Source: own, VNI: link.VXLAN.VNI, Port: link.VXLAN.Port,
 				MAC: far.MAC}
 			if linux {
 				x.Tunnel = far.Address
 			}
 			all = append(all,
-				endpoint(route.Endpoint{Interface: link.Name, Outer: a, VXLAN: x}, last))
+				endpoint(route.Endpoint{Interface: link.Name, Outer: n.Address, VXLAN: x},
+					last))
 		}
 	}
 	return all
@@ -148,18 +150,6 @@ func endpoint(e route.Endpoint, last *[]route.Object) route.Object {
 	}
 	*last = nil
 	return e
-}
-
-// nodesOf are the other nodes' addresses of a family.
-func nodesOf(e *route.Encapsulation, v6 bool) []netip.Addr {
-	all := make([]netip.Addr, 0, len(e.Nodes))
-	for a := range e.Nodes {
-		if a.Is6() == v6 {
-			all = append(all, a)
-		}
-	}
-	route.SortAddrs(all)
-	return all
 }
 
 // tunnelMTU is what the operator set, else what fits into the uplink.

@@ -164,7 +164,7 @@ func TestTunnelsByThoseBefore(t *testing.T) {
 		me := calico.Node{Name: "a", IPv4: pfx("10.0.0.1/24"), IPv6: pfx("fd00::1/64"),
 			IPv4IPIPTunnelAddr: ip("10.9.0.1"), IPv4VXLANTunnelAddr: ip("10.8.0.1"),
 			IPv6VXLANTunnelAddr: ip("fd08::1")}
-		e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6, Nodes: map[netip.Addr]route.Node{}}
+		e := &route.Encapsulation{Own4: me.IPv4, Own6: me.IPv6}
 		for prefix, kind := range map[string]route.Encap{"10.1.0.0/16": route.IPIP,
 			"10.2.0.0/16": route.VXLAN, "fd02::/64": route.VXLAN} {
 			if r.IntN(4) > 0 {
@@ -172,10 +172,11 @@ func TestTunnelsByThoseBefore(t *testing.T) {
 			}
 		}
 		for i := range 6 {
-			n := route.Node{VXLAN: &route.VTEP{MAC: fmt.Sprintf("66:00:00:00:00:0%d", r.IntN(2))}}
+			vtep := &route.VTEP{MAC: fmt.Sprintf("66:00:00:00:00:0%d", r.IntN(2))}
 			for _, a := range []string{"10.0.0.%d", "fd00::%d"} {
 				if r.IntN(3) > 0 {
-					e.Nodes[ip(fmt.Sprintf(a, i+2))] = n
+					n := route.Node{Address: ip(fmt.Sprintf(a, i+2)), VXLAN: vtep}
+					e.Nodes = e.Nodes.With(route.Nodes{n}, nil)
 				}
 			}
 		}

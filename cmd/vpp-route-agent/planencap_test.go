@@ -20,9 +20,9 @@ func TestPlanEncapsulation(t *testing.T) {
 			{Name: "felix", Prefix: pfx("10.5.0.0/16"), Encap: route.VXLAN, Felix: true},
 		},
 		Own4: pfx("192.0.2.5/24"),
-		Nodes: map[netip.Addr]route.Node{netip.MustParseAddr("192.0.2.9"): {Name: "edge-9"},
-			netip.MustParseAddr("198.51.100.7"): {Name: "edge-7"},
-			netip.MustParseAddr("fd77::7"):      {Name: "edge-7"}},
+		Nodes: route.Nodes{{Address: netip.MustParseAddr("192.0.2.9"), Name: "edge-9"},
+			{Address: netip.MustParseAddr("198.51.100.7"), Name: "edge-7"},
+			{Address: netip.MustParseAddr("fd77::7"), Name: "edge-7"}},
 	}
 	for dest, want := range map[string]string{
 		"10.1.0.0/26": `

@@ -116,7 +116,8 @@ func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncap
 	}
 	out := &prefixEncapsulation{Pool: pool.Name, Felix: pool.Felix, Note: pool.Note,
 		Nodes: []prefixAway{}}
-	for a, n := range e.Nodes {
+	for _, n := range e.Nodes {
+		a := n.Address
 		if pool.Encap == route.Plain || pool.Felix || a.Is4() != prefix.Addr().Is4() {
 			continue
 		}
@@ -128,7 +129,6 @@ func planEncapsulation(prefix netip.Prefix, e *route.Encapsulation) *prefixEncap
 		}
 		out.Nodes = append(out.Nodes, away)
 	}
-	slices.SortFunc(out.Nodes, func(a, b prefixAway) int { return a.NextHop.Compare(b.NextHop) })
 	return out
 }
 

@@ -164,8 +164,8 @@ func TestPlanForetellsTunnels(t *testing.T) {
 			if foretold != nil && slices.ContainsFunc(foretold.Pools, func(p route.Pool) bool {
 				return p.Encap == route.IPIP
 			}) {
-				for a := range foretold.Nodes {
-					wanted[a.String()] = true
+				for _, n := range foretold.Nodes {
+					wanted[n.Address.String()] = true
 				}
 			}
 			n.snapshots <- next

@@ -34,7 +34,7 @@ type Former struct {
 	// Pools are the forms in force of pools that have another one.
 	Pools map[netip.Prefix]route.Pool
 	// Nodes and Tunnels are as in the plan before.
-	Nodes   map[netip.Addr]route.Node
+	Nodes   route.Nodes
 	Tunnels []route.Object
 }
 
@@ -142,12 +142,7 @@ func (f Former) into(e *route.Encapsulation) *route.Encapsulation {
 			out.Pools[i] = was
 		}
 	}
-	out.Nodes = maps.Clone(e.Nodes)
-	for a, n := range f.Nodes {
-		if _, there := out.Nodes[a]; !there {
-			out.Nodes[a] = n
-		}
-	}
+	out.Nodes = f.Nodes.With(e.Nodes, nil)
 	return &out
 }
 
@@ -164,11 +159,8 @@ func (a *Agent) formerForms(now time.Time) Former {
 			return false
 		}
 		e, _ := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, a.snapshot)
-		for addr, n := range e.Nodes {
-			if n.NoVTEP() != "" && p.Encap == route.VXLAN && addr.Is6() == p.Prefix.Addr().Is6() {
-				return false
-			}
-		}
-		return true
+		return p.Encap != route.VXLAN || !slices.ContainsFunc(e.Nodes, func(n route.Node) bool {
+			return n.NoVTEP() != "" && n.Address.Is6() == p.Prefix.Addr().Is6()
+		})
 	})
 }

@@ -74,7 +74,7 @@ type Facts struct {
 	// not recorded.
 	Tunnels []route.Object
 	// HeldNodes keep their tunnels, though the datastore lacks them.
-	HeldNodes map[netip.Addr]route.Node
+	HeldNodes route.Nodes
 	// Former is what stays for a while where the modes of pools have changed.
 	Former Former
 	// ServicesVia is as configured.
@@ -144,11 +144,7 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 	}
 	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
 	if e.Encapsulates() {
-		for a, n := range f.HeldNodes {
-			if _, there := e.Nodes[a]; !there {
-				e.Nodes[a] = n
-			}
-		}
+		e.Nodes = f.HeldNodes.With(e.Nodes, nil)
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
 		if f.InterfacesRead && !o.FelixTunnels {
 			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs, o.LinuxTunnels, f.Tunnels)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -88,7 +89,8 @@ func inputsOf(f Facts) planInputs {
 		Announced: f.Announced, NoDataplane: f.NoDataplane, Withdraw: f.Withdraw, Drain: f.Drain,
 		Arrived: f.Arrived, PeerRoutes: f.PeerRoutes, Outgoing: f.Outgoing, Adopted: f.Adopted,
 		Restarting: f.Restarting, InterfacesRead: f.InterfacesRead, NodeMTUs: f.NodeMTUs,
-		HeldNodes: f.HeldNodes, FormerPools: f.Former.Pools, FormerNodes: f.Former.Nodes,
+		HeldNodes: byAddress(f.HeldNodes), FormerPools: f.Former.Pools,
+		FormerNodes: byAddress(f.Former.Nodes),
 		ServicesVia: f.ServicesVia, Returning: f.Returning,
 		Programmed: make(map[netip.Prefix]bool, len(f.Programmed)),
 	}
@@ -101,13 +103,32 @@ func inputsOf(f Facts) planInputs {
 	return in
 }
 
+// byAddress has nodes such that of a change only those are recorded that come, go or differ.
+func byAddress(nodes route.Nodes) map[netip.Addr]route.Node {
+	if nodes == nil {
+		return nil
+	}
+	all := make(map[netip.Addr]route.Node, len(nodes))
+	for _, n := range nodes {
+		all[n.Address] = n
+	}
+	return all
+}
+
+func nodesOf(all map[netip.Addr]route.Node) (nodes route.Nodes) {
+	for _, a := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
+		nodes = append(nodes, all[a])
+	}
+	return nodes
+}
+
 func (in planInputs) facts() Facts {
 	f := Facts{
 		Announced: in.Announced, NoDataplane: in.NoDataplane, Withdraw: in.Withdraw,
 		Drain: in.Drain, Arrived: in.Arrived, PeerRoutes: in.PeerRoutes, Outgoing: in.Outgoing,
 		Adopted: in.Adopted, Restarting: in.Restarting, InterfacesRead: in.InterfacesRead,
-		NodeMTUs: in.NodeMTUs, HeldNodes: in.HeldNodes,
-		Former:      Former{Pools: in.FormerPools, Nodes: in.FormerNodes},
+		NodeMTUs: in.NodeMTUs, HeldNodes: nodesOf(in.HeldNodes),
+		Former:      Former{Pools: in.FormerPools, Nodes: nodesOf(in.FormerNodes)},
 		ServicesVia: in.ServicesVia, Returning: in.Returning,
 		Programmed: make(map[route.Key]bool, len(in.Programmed)),
 	}

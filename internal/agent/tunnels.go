@@ -32,7 +32,7 @@ func interfaceWith(a netip.Addr, all []route.Interface) (route.Interface, bool) 
 }
 
 // heldNodes are those that the datastore's list lacks, and that keep their tunnels for a while.
-func (a *Agent) heldNodes(now time.Time) map[netip.Addr]route.Node {
+func (a *Agent) heldNodes(now time.Time) (held route.Nodes) {
 	a.mu.Lock()
 	if a.believe {
 		a.lost.release()
@@ -42,17 +42,14 @@ func (a *Agent) heldNodes(now time.Time) map[netip.Addr]route.Node {
 	if a.plan.Encapsulation == nil {
 		return nil
 	}
-	var held map[netip.Addr]route.Node
 	for addr, name := range a.lost.step(now, a.cfg.Node, a.snapshot, a.cfg.FIB.Suspicious) {
-		n, known := a.plan.Encapsulation.Nodes[addr] // as it was
+		n, known := a.plan.Encapsulation.Nodes.Find(addr) // as it was
 		if !known {
-			n.Name = name
+			n = route.Node{Address: addr, Name: name}
 		}
-		if held == nil {
-			held = map[netip.Addr]route.Node{}
-		}
-		held[addr] = n
+		held = append(held, n)
 	}
+	slices.SortFunc(held, func(a, b route.Node) int { return a.Address.Compare(b.Address) })
 	was := a.lostNodes
 	if a.lostNodes = a.lost.guard(); was == nil && a.lostNodes != nil {
 		a.cfg.Log.Warn("the datastore's list lacks so many nodes that it may be broken; tunnels "+
@@ -127,7 +124,8 @@ func (a *Agent) Tunnels() []TunnelStatus {
 			t.Reason = why[end.Interface] // it waits for the interface
 		}
 		if l, ok := links[end.Interface]; ok {
-			t.Node, t.OuterSource = plan.Encapsulation.Nodes[end.Outer].Name, &l.Source
+			node, _ := plan.Encapsulation.Nodes.Find(end.Outer)
+			t.Node, t.OuterSource = node.Name, &l.Source
 			t.MTU = l.MTU
 		}
 		out = append(out, t)

@@ -31,7 +31,7 @@ func encapsulated(mode calico.EncapMode) *calico.Snapshot {
 func TestPlanEncapsulates(t *testing.T) {
 	vpp := bgp.Options{Tunnels: []route.Encap{route.IPIP}}
 	c := encapsulated(calico.EncapAlways)
-	held := map[netip.Addr]route.Node{addr("192.168.4.99"): {Name: "gone"}}
+	held := route.Nodes{{Address: addr("192.168.4.99"), Name: "gone"}}
 	facts := Facts{InterfacesRead: true, NodeMTUs: ipam.MTUs{IPv4: 1500}, HeldNodes: held}
 	for name, p := range map[string]Plan{
 		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),

@@ -110,12 +110,8 @@ func losesTunnels(before, now *route.Encapsulation) bool {
 		!slices.Equal(before.Pools, now.Pools), !maps.Equal(before.Published, now.Published):
 		return true
 	}
-	for a := range before.Nodes {
-		if _, there := now.Nodes[a]; !there {
-			return true
-		}
-	}
-	return false
+	_, gone := before.Nodes.Changes(now.Nodes)
+	return len(gone) > 0
 }
 
 // forget: BGP asks again about all it has.

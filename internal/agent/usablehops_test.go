@@ -78,7 +78,7 @@ func TestNextHopsInAPoolWithIPIP(t *testing.T) {
 // What BGP asks while rules change is answered by old or new ones, and remembered in bounds.
 func TestUsableHops(t *testing.T) {
 	e := &route.Encapsulation{Own4: pfx("192.168.4.2/24"),
-		Nodes: map[netip.Addr]route.Node{addr("192.168.4.3"): {Name: "b"}},
+		Nodes: route.Nodes{{Address: addr("192.168.4.3"), Name: "b"}},
 		Pools: []route.Pool{{Name: "p", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP}}}
 	var u usableHops
 	if !u.take(&hopRules{tunnels: e}) {
@@ -105,8 +105,7 @@ func TestUsableHops(t *testing.T) {
 		t.Errorf("%d are remembered", n)
 	}
 	later := *e
-	later.Nodes = map[netip.Addr]route.Node{hop: {Name: "c"}}
-	maps.Copy(later.Nodes, e.Nodes)
+	later.Nodes = e.Nodes.With(route.Nodes{{Address: hop, Name: "c"}}, nil)
 	if !u.take(&hopRules{tunnels: &later, noTunnel: refused}) ||
 		!u.usable(pfx("10.1.1.0/26"), hop) {
 		t.Error("the last of many is a node, and BGP does not ask")

@@ -67,9 +67,23 @@ func (s *selection) setEncapsulation(to *route.Encapsulation) {
 		!slices.Equal(before.Pools, to.Pools) {
 		s.poolsChanged()
 	} else {
-		nodesChanged(s, before.Nodes, to.Nodes, route.Node.Equal)
-		nodesChanged(s, before.Published, to.Published,
-			func(a, b string) bool { return a == b })
+		set, gone := before.Nodes.Changes(to.Nodes)
+		for _, n := range set {
+			s.leavesOtherwise(n.Address)
+		}
+		for _, a := range gone {
+			s.leavesOtherwise(a)
+		}
+		for a, name := range to.Published {
+			if before.Published[a] != name {
+				s.leavesOtherwise(a)
+			}
+		}
+		for a := range before.Published {
+			if _, there := to.Published[a]; !there {
+				s.leavesOtherwise(a)
+			}
+		}
 	}
 	s.refresh()
 }
@@ -94,36 +108,15 @@ func (s *selection) poolsChanged() {
 	}
 }
 
-// nodesChanged has those path sets resolved again that name a node that came, went or changed.
-func nodesChanged[V any](s *selection, before, after map[netip.Addr]V,
-	equal func(a, b V) bool) {
-	changed := func(a netip.Addr) {
-		hop := s.hops.byKey[NextHop{Address: a}]
-		if hop == nil {
-			return
-		}
-		for set := range hop.sets {
-			if set.pool.Encap != route.Plain {
-				s.staleSets = append(s.staleSets, set)
-			}
-		}
-	}
-	left := len(before)
-	for a, n := range after {
-		was, there := before[a]
-		if there {
-			left--
-		}
-		if !there || !equal(was, n) {
-			changed(a)
-		}
-	}
-	if left == 0 {
+// leavesOtherwise has the path sets resolved again that name a node that came, went or changed.
+func (s *selection) leavesOtherwise(node netip.Addr) {
+	hop := s.hops.byKey[NextHop{Address: node}]
+	if hop == nil {
 		return
 	}
-	for a := range before {
-		if _, there := after[a]; !there {
-			changed(a)
+	for set := range hop.sets {
+		if set.pool.Encap != route.Plain {
+			s.staleSets = append(s.staleSets, set)
 		}
 	}
 }

@@ -29,12 +29,12 @@ func tunnelled(t *testing.T, f func(*testing.T, *running)) {
 
 // encapsulate wants tunnels to these nodes: always for 10.1/16, across subnets for 10.2/16.
 func (r *running) encapsulate(nodes ...string) {
-	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{},
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"),
 		Pools: []route.Pool{{Name: "always", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP},
 			{Name: "cross", Prefix: pfx("10.2.0.0/16"), Encap: route.IPIP, CrossSubnet: true}}}
 	var all []route.Object
 	for _, n := range nodes {
-		e.Nodes[addr(n)] = route.Node{Name: n}
+		e.Nodes = e.Nodes.With(route.Nodes{{Address: addr(n), Name: n}}, nil)
 		all = append(all, route.Endpoint{Interface: "tunl0", Outer: addr(n)})
 	}
 	r.set(func(w *Wanted) {
@@ -93,9 +93,9 @@ func TestOfNodesThatStayNothingIsResolvedAgain(t *testing.T) {
 		synctest.Wait()
 		with := func(mac string) *route.Encapsulation {
 			e := *r.wanted.Encapsulation
-			e.Nodes = map[netip.Addr]route.Node{
-				addr("10.0.0.2"):  {Name: "b", VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}},
-				addr("192.0.2.1"): {Name: "c", VXLAN: &route.VTEP{MAC: mac}}}
+			e.Nodes = route.Nodes{{Address: addr("10.0.0.2"), Name: "b",
+				VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}},
+				{Address: addr("192.0.2.1"), Name: "c", VXLAN: &route.VTEP{MAC: mac}}}
 			return &e
 		}
 		r.set(func(w *Wanted) { w.Encapsulation = with("66:00:00:00:00:02") })
@@ -118,8 +118,8 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 		facts.Interfaces = append(facts.Interfaces,
 			route.Interface{Name: "vxlan.calico", Index: 5, Up: true})
 		r.dp.tell(facts)
-		e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{
-			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{MAC: "66:00:00:00:00:02"}}},
+		e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: route.Nodes{{Name: "b",
+			Address: addr("10.0.0.2"), VXLAN: &route.VTEP{MAC: "66:00:00:00:00:02"}}},
 			Pools: []route.Pool{{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN}}}
 		pools := func(e *route.Encapsulation, overlay ...route.Route) {
 			r.set(func(w *Wanted) {
@@ -144,8 +144,8 @@ func TestOverlayGoesBeforeBGP(t *testing.T) {
 			t.Errorf("%s, %s", s.State, s.Reason)
 		}
 		broken := *e
-		broken.Nodes = map[netip.Addr]route.Node{
-			addr("10.0.0.2"): {Name: "b", VXLAN: &route.VTEP{Problem: "why"}}}
+		broken.Nodes = route.Nodes{{Address: addr("10.0.0.2"), Name: "b",
+			VXLAN: &route.VTEP{Problem: "why"}}}
 		pools(&broken, ours)
 		check(t, "the node has no VTEP", r.dp.printOps(), "del 10.4.0.0/26")
 		if s := r.state("10.4.0.0/26"); s.Reason.String() != "IPPool(v) has VXLAN: why" {
@@ -172,8 +172,8 @@ func TestRoutesThroughATunnelThatWasLost(t *testing.T) {
 		ipip := route.Endpoint{Interface: "tunl0", Outer: addr("10.0.0.2")}
 		r.set(func(w *Wanted) {
 			w.Encapsulation = &route.Encapsulation{Own4: pfx("10.0.0.1/24"),
-				Nodes: map[netip.Addr]route.Node{
-					vtep.Outer: {Name: "b", VXLAN: &route.VTEP{MAC: vtep.VXLAN.MAC}}},
+				Nodes: route.Nodes{{Address: vtep.Outer, Name: "b",
+					VXLAN: &route.VTEP{MAC: vtep.VXLAN.MAC}}},
 				Pools: []route.Pool{
 					{Name: "v", Prefix: pfx("10.4.0.0/16"), Encap: route.VXLAN},
 					{Name: "i", Prefix: pfx("10.1.0.0/16"), Encap: route.IPIP}}}

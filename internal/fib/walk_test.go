@@ -288,7 +288,7 @@ func (w *walker) keepOut() {
 
 // encapsulate changes pools and nodes, and with the nodes the endpoints that are wanted.
 func (w *walker) encapsulate() {
-	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24"), Nodes: map[netip.Addr]route.Node{}}
+	e := &route.Encapsulation{Own4: pfx("10.0.0.1/24")}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkPools), 0, 3, rapid.ID).Draw(
 		w.t, "pools") {
 		e.Pools = append(e.Pools, route.Pool{
@@ -299,11 +299,11 @@ func (w *walker) encapsulate() {
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(walkHops4), 0, 5, rapid.ID).Draw(
 		w.t, "nodes") {
-		n := route.Node{Name: s, VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}}
+		n := route.Node{Address: addr(s), Name: s, VXLAN: &route.VTEP{MAC: "66:00:00:00:00:01"}}
 		if rapid.IntRange(0, 3).Draw(w.t, "no VTEP") == 0 {
-			n = route.Node{Name: s, VXLAN: &route.VTEP{Problem: "it has none"}}
+			n.VXLAN = &route.VTEP{Problem: "it has none"}
 		}
-		e.Nodes[addr(s)] = n
+		e.Nodes = e.Nodes.With(route.Nodes{n}, nil)
 	}
 	if w.w.encap = e; rapid.IntRange(0, 3).Draw(w.t, "none") == 0 {
 		w.w.encap = nil
@@ -319,7 +319,8 @@ var walkOrigins = []route.Origin{route.Own, route.External, route.Etcd, route.Ov
 func (w *walker) handEncapsulation() {
 	w.endpoints = nil
 	if w.w.encap != nil {
-		for a, n := range w.w.encap.Nodes {
+		for _, n := range w.w.encap.Nodes {
+			a := n.Address
 			w.endpoints = append(w.endpoints, route.Endpoint{Interface: "tunl0", Outer: a})
 			if n.NoVTEP() == "" {
 				w.endpoints = append(w.endpoints, route.Endpoint{Interface: "vxlan.calico",

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,8 +26,8 @@ func TestRoutesThroughTunl0(t *testing.T) {
 			Pools: []route.Pool{{Name: "i", Prefix: pfx("10.9.0.0/16"), Encap: route.IPIP},
 				{Name: "c", Prefix: pfx("10.8.0.0/16"), Encap: route.IPIP, CrossSubnet: true},
 				{Name: "f", Prefix: pfx("10.7.0.0/16"), Encap: route.VXLAN, Felix: true}},
-			Nodes: map[netip.Addr]route.Node{addr("10.0.1.2"): {Name: "near"},
-				addr("172.16.0.1"): {Name: "far"}}}})
+			Nodes: route.Nodes{{Address: addr("10.0.1.2"), Name: "near"},
+				{Address: addr("172.16.0.1"), Name: "far"}}}})
 		for _, r := range []route.Route{via("10.9.0.0/26", "10.0.1.2"),
 			via("10.9.0.64/26", "172.16.0.1"), via("10.9.0.128/26", "10.0.1.2", "172.16.0.1"),
 			via("10.8.0.0/26", "10.0.1.2"), via("10.7.0.0/26", "10.0.1.2"),

@@ -12,7 +12,7 @@ import (
 const (
 	format = "vpp-route-agent recorder"
 	// version changes with the form of any record: a segment of another version is not read.
-	version = 3
+	version = 4
 
 	suffix = ".rec"
 	// mostParts: one whose checkpoint is large, or not complete yet, may be longer than usual, but

@@ -17,7 +17,10 @@ type SurroundingsChange struct {
 	// Surroundings are without what follows.
 	fib.Surroundings
 	NewServices, ServicesGone []netip.Prefix `json:",omitempty"`
-	// EncapsulationChanges are changes.Changes; Plain: there is no encapsulation.
+	// NewNodes are those of Encapsulation that are new or differ.
+	NewNodes  route.Nodes  `json:",omitempty"`
+	NodesGone []netip.Addr `json:",omitempty"`
+	// EncapsulationChanges are changes.Changes of the rest; Plain: there is no encapsulation.
 	EncapsulationChanges json.RawMessage `json:",omitempty"`
 	Plain                bool            `json:",omitempty"`
 }
@@ -32,10 +35,20 @@ func surroundingsChange(before, after fib.Surroundings) (c SurroundingsChange, e
 	case after.Encapsulation == nil:
 		c.Plain = true
 	case after.Encapsulation != before.Encapsulation:
-		all := slices.Collect(changes.Of(before.Encapsulation, after.Encapsulation))
-		c.EncapsulationChanges, err = json.Marshal(all)
+		was, is := encapsulationOf(before), encapsulationOf(after)
+		c.NewNodes, c.NodesGone = was.Nodes.Changes(is.Nodes)
+		was.Nodes, is.Nodes = nil, nil
+		c.EncapsulationChanges, err = json.Marshal(slices.Collect(changes.Of(&was, &is)))
 	}
 	return c, err
+}
+
+// encapsulationOf is a copy.
+func encapsulationOf(s fib.Surroundings) (e route.Encapsulation) {
+	if s.Encapsulation != nil {
+		e = *s.Encapsulation
+	}
+	return e
 }
 
 // asSet is a list of prefixes, sorted.
@@ -71,11 +84,8 @@ func (c SurroundingsChange) After(before fib.Surroundings) (fib.Surroundings, er
 	if c.EncapsulationChanges == nil {
 		return after, nil
 	}
-	var e route.Encapsulation
-	if before.Encapsulation != nil {
-		e = *before.Encapsulation
-		e.Nodes, e.Published = maps.Clone(e.Nodes), maps.Clone(e.Published)
-	}
+	e := encapsulationOf(before)
+	e.Nodes, e.Published = e.Nodes.With(c.NewNodes, c.NodesGone), maps.Clone(e.Published)
 	var all []changes.Recorded
 	err := json.Unmarshal(c.EncapsulationChanges, &all)
 	for _, one := range all {

@@ -26,10 +26,11 @@ func TestChangesOfSurroundings(t *testing.T) {
 			}
 		}
 		if rng.IntN(4) > 0 {
-			s.Encapsulation = &route.Encapsulation{Nodes: map[netip.Addr]route.Node{}}
+			s.Encapsulation = &route.Encapsulation{}
 			for i := range 9 {
 				if rng.IntN(2) == 0 {
-					s.Encapsulation.Nodes[address(i)] = route.Node{Name: fmt.Sprint(rng.IntN(2))}
+					s.Encapsulation.Nodes = append(s.Encapsulation.Nodes,
+						route.Node{Address: address(i), Name: fmt.Sprint(rng.IntN(2))})
 				}
 			}
 		}
@@ -65,15 +66,13 @@ func TestChangesOfSurroundings(t *testing.T) {
 		}
 		before = after
 	}
-	many := fib.Surroundings{Encapsulation: &route.Encapsulation{
-		Nodes: map[netip.Addr]route.Node{}}}
-	more := fib.Surroundings{Encapsulation: &route.Encapsulation{
-		Nodes: map[netip.Addr]route.Node{address(3000): {}}}}
+	many := fib.Surroundings{Encapsulation: &route.Encapsulation{}}
 	for i := range 3000 {
-		many.Encapsulation.Nodes[address(i)], more.Encapsulation.Nodes[address(i)] =
-			route.Node{}, route.Node{}
+		many.Encapsulation.Nodes = append(many.Encapsulation.Nodes, route.Node{Address: address(i)})
 		many.Services = append(many.Services, route.HostPrefix(address(i)))
 	}
+	more := fib.Surroundings{Encapsulation: &route.Encapsulation{Nodes: append(
+		many.Encapsulation.Nodes, route.Node{Address: address(3000)})}}
 	more.Services = append(many.Services, route.HostPrefix(address(3000)))
 	if _, size := change(many, more); size > 1000 {
 		t.Errorf("a service and a node of 3000 take %d bytes", size)

@@ -102,8 +102,9 @@ func (p Pool) LeftToFelix() string {
 
 // Node is another node, as one of its addresses has it.
 type Node struct {
-	Name  string
-	VXLAN *VTEP // nil: no pool of the address's family needs it
+	Address netip.Addr
+	Name    string
+	VXLAN   *VTEP // nil: no pool of the address's family needs it
 }
 
 // VTEP is the VXLAN device of a node.
@@ -118,7 +119,7 @@ func (n Node) Equal(m Node) bool {
 	if n.VXLAN == nil || m.VXLAN == nil {
 		return n == m
 	}
-	return n.Name == m.Name && *n.VXLAN == *m.VXLAN
+	return n.Address == m.Address && n.Name == m.Name && *n.VXLAN == *m.VXLAN
 }
 
 // NoVTEP says why VXLAN packets cannot be sent to it; "": they can, or no pool has VXLAN.
@@ -134,8 +135,8 @@ type Encapsulation struct {
 	Pools []Pool
 	// Own4 and Own6 are this node's addresses with the lengths of its networks; invalid: none.
 	Own4, Own6 netip.Prefix
-	// Nodes are the other nodes by their addresses.
-	Nodes map[netip.Addr]Node
+	// Nodes are the other nodes.
+	Nodes Nodes
 	// Published are the names of hosts by addresses that they publish for plain packets, and that
 	// are not those of Nodes.
 	Published map[netip.Addr]string
@@ -147,7 +148,7 @@ func (e *Encapsulation) Equal(f *Encapsulation) bool {
 		return e == f
 	}
 	return e.Own4 == f.Own4 && e.Own6 == f.Own6 && slices.Equal(e.Pools, f.Pools) &&
-		maps.EqualFunc(e.Nodes, f.Nodes, Node.Equal) && maps.Equal(e.Published, f.Published)
+		slices.EqualFunc(e.Nodes, f.Nodes, Node.Equal) && maps.Equal(e.Published, f.Published)
 }
 
 // Leaving is how packets to a prefix leave towards a next hop.
@@ -254,7 +255,7 @@ func (e *Encapsulation) Leaves(pool *Pool, nextHop netip.Addr) Leaving {
 	}
 	l.network = own.Masked()
 	host, isPublished := e.Published[nextHop]
-	switch node, isNode := e.Nodes[nextHop]; {
+	switch node, isNode := e.Nodes.Find(nextHop); {
 	case isPublished:
 		l.why, l.name = addressIsPublished, host
 	case pool.CrossSubnet && own.IsValid() && l.network.Contains(nextHop):

@@ -13,8 +13,8 @@ func TestEncapsulationsAreEqual(t *testing.T) {
 	full := func() *route.Encapsulation {
 		return &route.Encapsulation{Own4: a, Own6: a,
 			Pools: []route.Pool{{Name: "pods", Prefix: a}},
-			Nodes: map[netip.Addr]route.Node{
-				b.Addr(): {Name: "b", VXLAN: &route.VTEP{MAC: "m"}}},
+			Nodes: route.Nodes{
+				{Address: b.Addr(), Name: "b", VXLAN: &route.VTEP{MAC: "m"}}},
 			Published: map[netip.Addr]string{b.Addr(): "c"}}
 	}
 	none := (*route.Encapsulation)(nil)
@@ -26,7 +26,7 @@ func TestEncapsulationsAreEqual(t *testing.T) {
 		func(e *route.Encapsulation) { e.Own4 = b },
 		func(e *route.Encapsulation) { e.Own6 = b },
 		func(e *route.Encapsulation) {
-			e.Nodes[b.Addr()] = route.Node{Name: "b", VXLAN: &route.VTEP{Problem: "why"}}
+			e.Nodes[0].VXLAN = &route.VTEP{Problem: "why"}
 		},
 		func(e *route.Encapsulation) { e.Published = nil },
 	}

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -11,36 +12,68 @@ import (
 
 // SortPrefixes sorts valid prefixes as ComparePrefixes has them.
 func SortPrefixes(all []netip.Prefix) {
-	sortIPv4First(all, netip.Prefix.Addr, func(p netip.Prefix) uint8 { return uint8(p.Bits()) },
-		func(a netip.Addr, bits uint8) netip.Prefix { return netip.PrefixFrom(a, int(bits)) },
-		ComparePrefixes)
+	sortIPv4First(all, netip.Prefix.Addr, netip.Prefix.Bits, ComparePrefixes)
 }
 
 // SortAddrs sorts valid addresses.
 func SortAddrs(all []netip.Addr) {
 	sortIPv4First(all, func(a netip.Addr) netip.Addr { return a },
-		func(netip.Addr) uint8 { return 0 }, func(a netip.Addr, _ uint8) netip.Addr { return a },
-		netip.Addr.Compare)
+		func(netip.Addr) int { return 0 }, netip.Addr.Compare)
 }
 
-func sortIPv4First[T any](all []T, addr func(T) netip.Addr, bits func(T) uint8,
-	of func(netip.Addr, uint8) T, compare func(a, b T) int) {
-	four := make([]uint64, 0, len(all))
-	var six []T
-	for _, x := range all {
+// SortNodes sorts nodes by their addresses, and those with one address by name.
+func SortNodes(all []Node) {
+	sortIPv4First(all, func(n Node) netip.Addr { return n.Address }, func(Node) int { return 0 },
+		func(a, b Node) int {
+			return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Name, b.Name))
+		})
+}
+
+// placeBits is how many bits of a number say where an item is; bits of a prefix take 6, its address
+// 32.
+const placeBits = 26
+
+// sortIPv4First sorts as compare does, which has IPv4 first, by address and bits.
+func sortIPv4First[T any](all []T, addr func(T) netip.Addr, bits func(T) int,
+	compare func(a, b T) int) {
+	if len(all) > 1<<placeBits {
+		slices.SortFunc(all, compare)
+		return
+	}
+	numbers := make([]uint64, len(all)) // those of IPv6, which are the largest, are in no order
+	for i, x := range all {
+		numbers[i] = 1<<64 - 1<<placeBits | uint64(i)
 		if a := addr(x); a.Is4() {
 			b := a.As4()
-			four = append(four, uint64(binary.BigEndian.Uint32(b[:]))<<8|uint64(bits(x)))
-		} else {
-			six = append(six, x)
+			numbers[i] = (uint64(binary.BigEndian.Uint32(b[:]))<<6|uint64(bits(x)))<<placeBits |
+				uint64(i)
 		}
 	}
-	slices.Sort(four)
-	for i, n := range four {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(n>>8))
-		all[i] = of(netip.AddrFrom4(b), uint8(n))
+	slices.Sort(numbers)
+	place(all, numbers)
+	for i := 0; i < len(all); {
+		n := i + 1 // of those with one number
+		for n < len(all) && numbers[n]>>placeBits == numbers[i]>>placeBits {
+			n++
+		}
+		slices.SortFunc(all[i:n], compare)
+		i = n
 	}
-	slices.SortFunc(six, compare)
-	copy(all[len(four):], six)
+}
+
+// place moves to each index of all the item that is now where the low bits of its number say.
+func place[T any](all []T, numbers []uint64) {
+	const mask = 1<<placeBits - 1
+	for i := range all {
+		first := all[i]
+		for at := i; ; {
+			from := int(numbers[at] & mask)
+			numbers[at] = numbers[at]&^mask | uint64(at) // it is done
+			if from == i {
+				all[at] = first
+				break
+			}
+			all[at], at = all[from], from
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ func TestSortsAsCompared(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var prefixes []netip.Prefix
+		var nodes []route.Node
 		var addrs []netip.Addr
 		for range r.IntN(40) {
 			a := netip.AddrFrom4([4]byte{byte(r.IntN(3)), byte(r.IntN(256)), 0, byte(r.IntN(256))})
@@ -21,15 +23,22 @@ func TestSortsAsCompared(t *testing.T) {
 			}
 			p, _ := a.Prefix(r.IntN(a.BitLen() + 1))
 			prefixes, addrs = append(prefixes, p), append(addrs, a)
+			nodes = append(nodes, route.Node{Address: a, Name: string(rune('a' + r.IntN(3)))})
 		}
 		wantPrefixes, wantAddrs := slices.Clone(prefixes), slices.Clone(addrs)
+		wantNodes := slices.Clone(nodes)
 		slices.SortFunc(wantPrefixes, route.ComparePrefixes)
 		slices.SortFunc(wantAddrs, netip.Addr.Compare)
+		slices.SortFunc(wantNodes, func(a, b route.Node) int {
+			return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Name, b.Name))
+		})
 		route.SortPrefixes(prefixes)
 		route.SortAddrs(addrs)
-		if !slices.Equal(prefixes, wantPrefixes) || !slices.Equal(addrs, wantAddrs) {
-			t.Fatalf("sorted as %v and %v, want %v and %v", prefixes, addrs, wantPrefixes,
-				wantAddrs)
+		route.SortNodes(nodes)
+		if !slices.Equal(prefixes, wantPrefixes) || !slices.Equal(addrs, wantAddrs) ||
+			!slices.Equal(nodes, wantNodes) {
+			t.Fatalf("sorted as %v, %v and %v, want %v, %v and %v", prefixes, addrs, nodes,
+				wantPrefixes, wantAddrs, wantNodes)
 		}
 	}
 }
