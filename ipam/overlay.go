@@ -11,14 +11,14 @@ import (
 // Overlay returns the routes of node self to other hosts' blocks in VXLAN pools, but those that
 // Felix has, by Nodes alone.
 // BGP has no say about these: BIRD announces them and passes them on, but keeps them out of the
-// kernel, and clusters without BGP have nothing else.
-func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot) RemotePlan {
+// kernel, and clusters without BGP have nothing else. last is as in Remotes.
+func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot,
+	last []route.Route) RemotePlan {
 	if e == nil || !hasVXLAN(e, false) && !hasVXLAN(e, true) {
 		return RemotePlan{}
 	}
-	p := Remotes(self, []AddressSource{NodeObject}, s).only(func(p netip.Prefix) bool {
-		return inVXLAN(e, p)
-	})
+	p := remotesBy(route.Overlay, self, []AddressSource{NodeObject}, s, last).only(
+		func(p netip.Prefix) bool { return inVXLAN(e, p) })
 	p.Problems = nil // Encapsulation has them
 	return p
 }

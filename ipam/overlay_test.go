@@ -32,7 +32,7 @@ func TestOverlay(t *testing.T) {
 	text := func(p RemotePlan) string {
 		var all []string
 		for _, r := range p.Routes {
-			all = append(all, fmt.Sprintf("%s %s", r.Prefix, r.NextHop))
+			all = append(all, fmt.Sprintf("%s %s", r.Prefix, r.Paths[0].NextHop))
 		}
 		return strings.Join(all, ", ")
 	}
@@ -40,7 +40,7 @@ func TestOverlay(t *testing.T) {
 	// What hosts publish decides elsewhere: VXLAN goes to Nodes alone.
 	s.PeerIPs = map[calico.PeerIP]netip.Addr{{Host: "b"}: ip("192.0.2.99")}
 	e, _ := Encapsulation("a", allTunnels, false, s)
-	p := Overlay("a", e, s)
+	p := Overlay("a", e, s, nil)
 	const want = "10.1.0.9/32 198.51.100.7, 10.1.0.64/26 192.0.2.9, 10.1.0.71/32 198.51.100.7, " +
 		"fd01::40/122 fd77::9"
 	if got := text(p); got != want {
@@ -49,22 +49,22 @@ func TestOverlay(t *testing.T) {
 	if len(p.Unlocated) != 1 || p.Unlocated[0] != pfx("10.1.0.128/26") {
 		t.Errorf("unlocated %v", p.Unlocated)
 	}
-	rest := Remotes("a", both, s).Underlay(e)
+	rest := Remotes("a", both, s, nil).Underlay(e)
 	if got := text(rest); got != "10.2.0.64/26 192.0.2.99" {
 		t.Errorf("of other pools %s", got)
 	}
 	onLinux, _ := Encapsulation("a", allTunnels, true, s)
-	if got := text(Overlay("a", onLinux, s)); got != "" {
+	if got := text(Overlay("a", onLinux, s, nil)); got != "" {
 		t.Errorf("on Linux, where they are Felix', %s", got)
 	}
-	all := text(Remotes("a", both, s))
-	if rest := text(Remotes("a", both, s).Underlay(onLinux)); rest != all {
+	all := text(Remotes("a", both, s, nil))
+	if rest := text(Remotes("a", both, s, nil).Underlay(onLinux)); rest != all {
 		t.Errorf("on Linux %s are left of %s: nothing says why the others are not programmed",
 			rest, all)
 	}
 	for _, tunnels := range [][]route.Encap{nil, {route.IPIP}} {
 		e, _ := Encapsulation("a", tunnels, false, s)
-		if got := text(Overlay("a", e, s)); got != "" {
+		if got := text(Overlay("a", e, s, nil)); got != "" {
 			t.Errorf("a data plane with %v has %s", tunnels, got)
 		}
 	}

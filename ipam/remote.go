@@ -20,16 +20,9 @@ const (
 	NodeObject AddressSource = "node"   // spec.bgp of the Calico Node, else its spec.addresses
 )
 
-// Remote is a prefix that lives on another host.
-type Remote struct {
-	Prefix  netip.Prefix
-	Host    string
-	NextHop netip.Addr
-}
-
 // RemotePlan is the result of Remotes. Slices are sorted, by prefix or by the problems' keys.
 type RemotePlan struct {
-	Routes []Remote // one for each prefix
+	Routes []route.Route // one for each prefix that lives on another host
 	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
 	Skipped  []Skipped
 	Problems []calico.Problem
@@ -39,12 +32,19 @@ type RemotePlan struct {
 }
 
 // Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone. A block
-// is routed to the host of its affinity, a borrowed address to its borrower, located by the
-// allocation, since WorkloadEndpoints are not read without BGP. The first source with a host's
-// address wins.
-func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePlan {
-	r := remotes{self: self, sources: sources, snapshot: s, borrowed: map[netip.Prefix]Remote{},
-		blocks: make([]Remote, 0, len(s.Blocks))}
+// is routed to the host of its affinity, a borrowed address to its borrower, by the allocation,
+// since WorkloadEndpoints are not read without BGP. The first source with a host's address wins.
+// What last has, the routes of the plan before, is taken from it, which saves allocations.
+func Remotes(self string, sources []AddressSource, s *calico.Snapshot,
+	last []route.Route) RemotePlan {
+	return remotesBy(route.Etcd, self, sources, s, last)
+}
+
+func remotesBy(origin route.Origin, self string, sources []AddressSource, s *calico.Snapshot,
+	last []route.Route) RemotePlan {
+	r := remotes{origin: origin, self: self, sources: sources, snapshot: s,
+		before: last, last: last, borrowed: map[netip.Prefix]netip.Addr{},
+		blocks: make([]route.Route, 0, len(s.Blocks))}
 	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(s.Blocks)), maps.Keys(s.Blocks))
 	// A block comes before those within it, which win.
 	route.SortPrefixes(blocks)
@@ -59,27 +59,51 @@ func Remotes(self string, sources []AddressSource, s *calico.Snapshot) RemotePla
 
 // remotes is a RemotePlan under construction.
 type remotes struct {
+	origin    route.Origin
 	self      string
 	sources   []AddressSource
 	snapshot  *calico.Snapshot
-	blocks    []Remote // sorted
-	borrowed  map[netip.Prefix]Remote
+	before    []route.Route               // of the plan before
+	last      []route.Route               // before, without what sorts before the next block
+	blocks    []route.Route               // sorted
+	borrowed  map[netip.Prefix]netip.Addr // and the next hop
 	skipped   []Skipped
 	unlocated []netip.Prefix
 }
 
 // routes: where a block of one address was borrowed, the borrower counts.
-func (r *remotes) routes() []Remote {
+func (r *remotes) routes() []route.Route {
 	if len(r.borrowed) == 0 {
 		return r.blocks
 	}
-	all := slices.DeleteFunc(r.blocks, func(b Remote) bool {
+	all := slices.DeleteFunc(r.blocks, func(b route.Route) bool {
 		_, ok := r.borrowed[b.Prefix]
 		return ok
 	})
-	all = slices.AppendSeq(all, maps.Values(r.borrowed))
-	slices.SortFunc(all, func(a, b Remote) int { return route.ComparePrefixes(a.Prefix, b.Prefix) })
+	borrowed := slices.Collect(maps.Keys(r.borrowed))
+	route.SortPrefixes(borrowed)
+	last := r.before
+	for _, p := range borrowed {
+		all = append(all, r.route(p, r.borrowed[p], &last))
+	}
+	slices.SortFunc(all, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	return all
+}
+
+// route has its path from last, if it is there. It moves last past what sorts before p: it is asked
+// in that order.
+func (r *remotes) route(p netip.Prefix, next netip.Addr, last *[]route.Route) route.Route {
+	out := route.Route{Key: route.Key{Prefix: p}, Kind: route.Via, Origin: r.origin}
+	for len(*last) > 0 && route.CompareKeys((*last)[0].Key, out.Key) < 0 {
+		*last = (*last)[1:]
+	}
+	to := route.PathTo(next)
+	if len(*last) > 0 && (*last)[0].Key == out.Key && (*last)[0].Paths[0] == to {
+		out.Paths = (*last)[0].Paths
+	} else {
+		out.Paths = []route.Path{to}
+	}
+	return out
 }
 
 func (r *remotes) addBlock(b calico.Block) {
@@ -93,8 +117,8 @@ func (r *remotes) addBlock(b calico.Block) {
 	case owner.Host == r.self:
 		r.skip(b.CIDR, "the block is this node's own")
 	default:
-		if x, ok := r.remote(b.CIDR, owner.Host); ok {
-			r.blocks = append(r.blocks, x)
+		if next := r.nextHop(b.CIDR, owner.Host); next.IsValid() {
+			r.blocks = append(r.blocks, r.route(b.CIDR, next, &r.last))
 		}
 	}
 	for _, a := range b.Allocations {
@@ -106,21 +130,21 @@ func (r *remotes) addBlock(b calico.Block) {
 		if a.Node == r.self {
 			continue
 		}
-		if x, ok := r.remote(p, a.Node); ok {
-			r.borrowed[p] = x
+		if next := r.nextHop(p, a.Node); next.IsValid() {
+			r.borrowed[p] = next
 		}
 	}
 }
 
-// remote returns false where the host has no address.
-func (r *remotes) remote(p netip.Prefix, host string) (Remote, bool) {
+// nextHop is invalid where the host has no address.
+func (r *remotes) nextHop(p netip.Prefix, host string) netip.Addr {
 	n := r.snapshot.Nodes[host]
 	next := r.address(host, &n, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
 		r.unlocated = append(r.unlocated, p)
 	}
-	return Remote{p, host, next}, next.IsValid()
+	return next
 }
 
 func (r *remotes) skip(p netip.Prefix, reason string) {

@@ -66,20 +66,20 @@ func TestRemotes(t *testing.T) {
 		{name: "block of another host, published address first",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
-			routes: "10.1.0.64/26 b 172.30.8.8"},
+			routes: "10.1.0.64/26 via 172.30.8.8"},
 		{name: "the Node's address where nothing is published",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				publishes("c", "172.30.8.9"), nodeAt("b", "192.168.4.8/24")},
-			routes: "10.1.0.64/26 b 192.168.4.8"},
+			routes: "10.1.0.64/26 via 192.168.4.8"},
 		{name: "the Node's other address where it has none for BGP",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				block("10.1.0.128/26", host("c")), nodeAt("b", "192.168.4.8/24"),
 				hostAt("b", "172.30.8.8"), hostAt("c", "172.30.8.9")},
-			routes: "10.1.0.64/26 b 192.168.4.8\n10.1.0.128/26 c 172.30.8.9"},
+			routes: "10.1.0.64/26 via 192.168.4.8\n10.1.0.128/26 via 172.30.8.9"},
 		{name: "order of the sources", sources: []AddressSource{NodeObject, Published},
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				publishes("b", "172.30.8.8"), nodeAt("b", "192.168.4.8/24")},
-			routes: "10.1.0.64/26 b 192.168.4.8"},
+			routes: "10.1.0.64/26 via 192.168.4.8"},
 		{name: "published addresses alone: a dead host disappears",
 			sources: []AddressSource{Published},
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
@@ -89,14 +89,14 @@ func TestRemotes(t *testing.T) {
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				block("fd00:1::40/122", host("b")), publishes("b", "172.30.8.8"),
 				nodeAt("b", "fd77::8/64")},
-			routes: "10.1.0.64/26 b 172.30.8.8\nfd00:1::40/122 b fd77::8"},
+			routes: "10.1.0.64/26 via 172.30.8.8\nfd00:1::40/122 via fd77::8"},
 		{name: "own block", change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"),
 			"10.1.0.1 me"), publishes("me", "172.30.8.7")},
 			skipped: "10.1.0.0/26: the block is this node's own"},
 		{name: "block with a null affinity: its addresses are still where they are",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", calico.Owner{}, "10.1.0.65 b",
 				"10.1.0.66 me", "10.1.0.67"), publishes("b", "172.30.8.8")},
-			routes:  "10.1.0.65/32 b 172.30.8.8",
+			routes:  "10.1.0.65/32 via 172.30.8.8",
 			skipped: "10.1.0.64/26: nobody owns the block"},
 		{name: "block of a load balancer",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26",
@@ -107,45 +107,45 @@ func TestRemotes(t *testing.T) {
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				block("10.1.0.128/26", host("c")), nodeAt("c"), block("10.1.0.192/26", host("d")),
 				publishes("d", "172.30.8.9")},
-			routes: "10.1.0.192/26 d 172.30.8.9",
+			routes: "10.1.0.192/26 via 172.30.8.9",
 			skipped: "10.1.0.64/26: host b has no next hop: publishes no IPv4 address, there is " +
 				"no Node(b)\n10.1.0.128/26: host c has no next hop: publishes no IPv4 address, " +
 				"Node(c) has no IPv4 address"},
 		{name: "address borrowed from a third host's block",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.65 b",
 				"10.1.0.66 c"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
-			routes: "10.1.0.64/26 b 172.30.8.8\n10.1.0.66/32 c 172.30.8.9"},
+			routes: "10.1.0.64/26 via 172.30.8.8\n10.1.0.66/32 via 172.30.8.9"},
 		{name: "address borrowed from our own block",
 			change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"), "10.1.0.2 b"),
 				publishes("b", "172.30.8.8")},
-			routes:  "10.1.0.2/32 b 172.30.8.8",
+			routes:  "10.1.0.2/32 via 172.30.8.8",
 			skipped: "10.1.0.0/26: the block is this node's own"},
 		{name: "address that we borrowed lives here",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 me"),
 				publishes("b", "172.30.8.8"), publishes("me", "172.30.8.7")},
-			routes: "10.1.0.64/26 b 172.30.8.8"},
+			routes: "10.1.0.64/26 via 172.30.8.8"},
 		{name: "borrowed by a host without address",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.66 c"),
 				publishes("b", "172.30.8.8")},
-			routes: "10.1.0.64/26 b 172.30.8.8",
+			routes: "10.1.0.64/26 via 172.30.8.8",
 			skipped: "10.1.0.66/32: host c has no next hop: publishes no IPv4 address, there " +
 				"is no Node(c)"},
 		{name: "block of one address, borrowed",
 			change: []func(*calico.Snapshot){block("10.1.0.66/32", host("b"), "10.1.0.66 c"),
 				publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
-			routes: "10.1.0.66/32 c 172.30.8.9"},
+			routes: "10.1.0.66/32 via 172.30.8.9"},
 		{name: "of overlapping blocks the longest knows",
 			change: []func(*calico.Snapshot){
 				block("10.1.0.0/24", host("b"), "10.1.0.66 c"),
 				block("10.1.0.64/26", host("c"), "10.1.0.66 b"), publishes("b", "172.30.8.8"),
 				publishes("c", "172.30.8.9")},
-			routes: "10.1.0.0/24 b 172.30.8.8\n10.1.0.64/26 c 172.30.8.9\n10.1.0.66/32 " +
-				"b 172.30.8.8"},
+			routes: "10.1.0.0/24 via 172.30.8.8\n10.1.0.64/26 via 172.30.8.9\n10.1.0.66/32 " +
+				"via 172.30.8.8"},
 		{name: "two hosts publish one address: both are named, both routes stay",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				block("10.1.0.128/26", host("c")), publishes("b", "172.30.8.8"),
 				publishes("c", "172.30.8.8")},
-			routes: "10.1.0.64/26 b 172.30.8.8\n10.1.0.128/26 c 172.30.8.8",
+			routes: "10.1.0.64/26 via 172.30.8.8\n10.1.0.128/26 via 172.30.8.8",
 			problems: "peerip(b): 172.30.8.8 is the address of c too: what is meant for one of " +
 				"them goes to another\npeerip(c): 172.30.8.8 is the address of b too: what is " +
 				"meant for one of them goes to another"},
@@ -166,7 +166,7 @@ func TestRemotes(t *testing.T) {
 			}
 			s := snapshot(tc.change...)
 			before := fmt.Sprint(s)
-			p := Remotes("me", sources, s)
+			p := Remotes("me", sources, s, nil)
 			if got := listRemotes(p); got != tc.routes {
 				t.Errorf("routes:\n%s\nwant:\n%s", got, tc.routes)
 			}
@@ -193,7 +193,7 @@ func TestRemotes(t *testing.T) {
 func listRemotes(p RemotePlan) string {
 	var lines []string
 	for _, r := range p.Routes {
-		lines = append(lines, fmt.Sprintf("%s %s %s", r.Prefix, r.Host, r.NextHop))
+		lines = append(lines, r.String())
 	}
 	return strings.Join(lines, "\n")
 }
@@ -260,25 +260,24 @@ func addressIn(s *calico.Snapshot, host string) netip.Addr {
 func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genRemotes(t)
-		p := Remotes("me", both, s)
-		routes := map[netip.Prefix]Remote{}
+		p := Remotes("me", both, s, nil)
+		routes := map[netip.Prefix]netip.Addr{}
 		for _, r := range p.Routes {
-			if _, twice := routes[r.Prefix]; twice || r.Host == "me" {
+			if _, twice := routes[r.Prefix]; twice || r.Origin != route.Etcd {
 				t.Fatalf("route %+v", r)
 			}
-			routes[r.Prefix] = r
+			routes[r.Prefix] = r.Paths[0].NextHop
 		}
 		for a := ip("10.1.0.0"); a != ip("10.1.0.56"); a = a.Next() {
-			got := Remote{}
+			var got netip.Addr
 			for bits := 0; bits <= 32; bits++ { // the longest match
 				if r, ok := routes[netip.PrefixFrom(a, bits).Masked()]; ok {
 					got = r
 				}
 			}
 			want := whereTo(a, s)
-			if want == "" && got.NextHop.IsValid() || want != "" &&
-				got.NextHop != addressIn(s, want) {
-				t.Fatalf("%s goes to %+v, want host %q", a, got, want)
+			if want == "" && got.IsValid() || want != "" && got != addressIn(s, want) {
+				t.Fatalf("%s goes to %s, want host %q", a, got, want)
 			}
 		}
 		skipped := map[netip.Prefix]bool{}
@@ -293,15 +292,18 @@ func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 				t.Fatalf("block %s: route %v, skipped %v", cidr, ok, skipped[cidr])
 			}
 		}
-		if !slices.IsSortedFunc(p.Routes, func(a, b Remote) int {
-			return route.ComparePrefixes(a.Prefix, b.Prefix)
+		if !slices.IsSortedFunc(p.Routes, func(a, b route.Route) int {
+			return route.CompareKeys(a.Key, b.Key)
 		}) {
 			t.Fatalf("not sorted: %v", p.Routes)
 		}
 		again := *s
 		again.Blocks = maps.Clone(s.Blocks)
-		if !reflect.DeepEqual(Remotes("me", both, &again), p) {
-			t.Fatal("the same data gave another plan")
+		for _, last := range [][]route.Route{nil, p.Routes,
+			Remotes("me", both, genRemotes(t), nil).Routes} {
+			if !reflect.DeepEqual(Remotes("me", both, &again, last), p) {
+				t.Fatalf("the same data gave another plan, after %v", last)
+			}
 		}
 	})
 }

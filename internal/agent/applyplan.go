@@ -88,7 +88,8 @@ func (a *Agent) applyPlan(ctx context.Context, now time.Time) {
 // planFor returns false while this node's object is not usable and never was. If it was, the plan
 // is made with it as it was: it may be on its way back, and everything else still changes.
 func (a *Agent) planFor(f Facts) (p Plan, ok bool) {
-	f.Tunnels = a.plan.Tunnels // not in plannedWith: a change of these alone needs no new plan
+	// Not in plannedWith: a change of these alone needs no new plan.
+	f.Tunnels, f.Overlay = a.plan.Tunnels, a.plan.Overlay.Routes
 	if a.noBGP {
 		p = PlanWithoutBGP(a.cfg.Node, a.snapshot, a.cfg.BGP, f)
 	} else {

@@ -52,8 +52,8 @@ func (a *Agent) setOwnRoutes() {
 		}
 		setSource(w, route.Own, own)
 		// With the pools, as what BGP has for them goes at the same moment.
-		setSource(w, route.Overlay, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
-			route.Overlay, p.Overlay, w.Sources[route.Overlay].Routes)})
+		setSource(w, route.Overlay,
+			fib.Source{List: a.snapshot.Lists, Routes: p.Overlay.Routes})
 		if remotes {
 			a.setRemotes(w)
 		}
@@ -85,8 +85,7 @@ func (a *Agent) applyRemotes() {
 
 func (a *Agent) setRemotes(w *fib.Wanted) {
 	if a.cfg.EtcdRoutes != nil {
-		setSource(w, route.Etcd, fib.Source{List: a.snapshot.Lists, Routes: remoteRoutes(
-			route.Etcd, a.remotes, w.Sources[route.Etcd].Routes)})
+		setSource(w, route.Etcd, fib.Source{List: a.snapshot.Lists, Routes: a.remotes.Routes})
 	}
 }
 
@@ -94,35 +93,14 @@ func (a *Agent) setRemotes(w *fib.Wanted) {
 func (a *Agent) planRemotes() {
 	old := a.remotes
 	a.remotesPlanned, a.remotesPools = a.snapshot, poolsOf(a.plan.Encapsulation)
-	a.remotes = remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot).Underlay(a.plan.Encapsulation)
+	a.remotes = remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot, old.Routes).Underlay(
+		a.plan.Encapsulation)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
 		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}
 	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
-}
-
-// remoteRoutes are the routes of a plan as the FIB engine takes them. Paths that have not changed
-// since last, the routes before, are shared with it.
-func remoteRoutes(origin route.Origin, p ipam.RemotePlan, last []route.Route) []route.Route {
-	if len(p.Routes) == 0 {
-		return nil
-	}
-	out := make([]route.Route, len(p.Routes))
-	for i, r := range p.Routes {
-		out[i] = route.Route{Key: route.Key{Prefix: r.Prefix}, Kind: route.Via, Origin: origin}
-		for len(last) > 0 && route.CompareKeys(last[0].Key, out[i].Key) < 0 {
-			last = last[1:]
-		}
-		to := route.PathTo(r.NextHop)
-		if len(last) > 0 && last[0].Key == out[i].Key && last[0].Paths[0] == to {
-			out[i].Paths = last[0].Paths
-		} else {
-			out[i].Paths = []route.Path{to}
-		}
-	}
-	return out
 }
 
 // unrouted are the prefixes without a route that a person should know of. This node's own blocks

@@ -70,9 +70,10 @@ type Facts struct {
 	InterfacesRead bool
 	// NodeMTUs are those of the interfaces with this node's addresses; 0: there was none.
 	NodeMTUs ipam.MTUs
-	// Tunnels are those of the plan before. They save allocations and decide nothing, so they are
-	// not recorded.
+	// Tunnels and Overlay are those of the plan before. They save allocations and decide nothing,
+	// so they are not recorded.
 	Tunnels []route.Object
+	Overlay []route.Route
 	// HeldNodes keep their tunnels, though the datastore lacks them.
 	HeldNodes route.Nodes
 	// Former is what stays for a while where the modes of pools have changed.
@@ -145,14 +146,14 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
 	if e.Encapsulates() {
 		e.Nodes = f.HeldNodes.With(e.Nodes, nil)
-		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c)
+		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c, f.Overlay)
 		if f.InterfacesRead && !o.FelixTunnels {
 			p.Tunnels = ipam.Tunnels(self, e, c, f.NodeMTUs, o.LinuxTunnels, f.Tunnels)
 			p.BGP.Problems = append(p.BGP.Problems, ipam.TooLarge(self, e, c, f.NodeMTUs)...)
 		}
 	}
 	if used := f.Former.into(e); used != e {
-		p.Encapsulation, p.Overlay = used, ipam.Overlay(self, used, c)
+		p.Encapsulation, p.Overlay = used, ipam.Overlay(self, used, c, f.Overlay)
 		p.Tunnels = append(p.Tunnels, f.Former.Tunnels...)
 	}
 	return problems

@@ -218,13 +218,15 @@ func (r *Replanner) Plan() []recorder.PlanPart {
 	} else {
 		p = PlanFor(r.node, s, in.Options, in.facts())
 	}
-	return planParts(p, remotesOf(r.node, in.Sources, r.snapshot).Underlay(p.Encapsulation))
+	return planParts(p, remotesOf(r.node, in.Sources, r.snapshot, nil).Underlay(
+		p.Encapsulation))
 }
 
 // remotesOf are the routes from etcd, also of pools whose routes are Overlay's.
-func remotesOf(self string, sources []ipam.AddressSource, s *calico.Snapshot) ipam.RemotePlan {
+func remotesOf(self string, sources []ipam.AddressSource, s *calico.Snapshot,
+	last []route.Route) ipam.RemotePlan {
 	if sources == nil {
 		return ipam.RemotePlan{}
 	}
-	return ipam.Remotes(self, sources, s)
+	return ipam.Remotes(self, sources, s, last)
 }
