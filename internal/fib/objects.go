@@ -152,13 +152,17 @@ func (s *syncer) forgetObject(e *entry) {
 // setObjects takes what all sources want. Of two that want one object the first has it.
 func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 	s.objects.pass++
-	tables, before := s.objects.tables, slices.Concat(s.objects.turn, s.objects.listed)
-	s.objects.turn, s.objects.listed = nil, nil
+	tables, turn, listed := s.objects.tables, s.objects.turn, s.objects.listed
+	n := 0
+	for _, source := range sources {
+		n += len(source.Objects)
+	}
+	s.objects.turn, s.objects.listed = nil, make([]*object, 0, n)
 	s.objects.tables = make(map[route.TableID]*object)
 	var changed []*object
 	for i, source := range sources {
 		was := endpointsBefore(s.objects.endpoints.wanted[i])
-		wanted := make([]*object, 0, len(was))
+		wanted := make([]*object, 0, len(source.Objects))
 		for _, w := range source.Objects {
 			var o *object
 			end, isEndpoint := w.(route.Endpoint)
@@ -195,10 +199,12 @@ func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
 		}
 		s.objects.endpoints.wanted[i] = wanted
 	}
-	for _, o := range before {
-		if o.pass != s.objects.pass && o.want != nil {
-			s.wantObject(o, nil, unknownSource, revision)
-			changed = append(changed, o)
+	for _, before := range [][]*object{turn, listed} {
+		for _, o := range before {
+			if o.pass != s.objects.pass && o.want != nil {
+				s.wantObject(o, nil, unknownSource, revision)
+				changed = append(changed, o)
+			}
 		}
 	}
 	// Objects wait for one another, but none for those that may be many.
