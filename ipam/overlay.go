@@ -17,10 +17,8 @@ func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot,
 	if e == nil || !hasVXLAN(e, false) && !hasVXLAN(e, true) {
 		return RemotePlan{}
 	}
-	p := remotesBy(route.Overlay, self, []AddressSource{NodeObject}, s, last).only(
+	return remotesBy(route.Overlay, self, []AddressSource{NodeObject}, s, last).only(
 		func(p netip.Prefix) bool { return inVXLAN(e, p) })
-	p.Problems = nil // Encapsulation has them
-	return p
 }
 
 // Underlay is what is left of p without the pools of Overlay.
@@ -38,9 +36,8 @@ func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
 
 func isOverlay(p route.Pool) bool { return p.Encap == route.VXLAN && !p.Felix }
 
-// only returns what p says about some prefixes, and about hosts.
-func (p RemotePlan) only(keep func(netip.Prefix) bool) RemotePlan {
-	out := RemotePlan{Problems: p.Problems}
+// only returns what p says about some prefixes.
+func (p RemotePlan) only(keep func(netip.Prefix) bool) (out RemotePlan) {
 	for _, r := range p.Routes {
 		if keep(r.Prefix) {
 			out.Routes = append(out.Routes, r)

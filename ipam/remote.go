@@ -20,12 +20,11 @@ const (
 	NodeObject AddressSource = "node"   // spec.bgp of the Calico Node, else its spec.addresses
 )
 
-// RemotePlan is the result of Remotes. Slices are sorted, by prefix or by the problems' keys.
+// RemotePlan is the result of Remotes. Slices are sorted by prefix.
 type RemotePlan struct {
 	Routes []route.Route // one for each prefix that lives on another host
 	// Skipped lists, with a reason, the blocks and borrowed addresses without a route.
-	Skipped  []Skipped
-	Problems []calico.Problem
+	Skipped []Skipped
 	// Unlocated are those of Skipped whose host has no address, perhaps only for a moment: its
 	// lease may have ended while it was cut off from etcd.
 	Unlocated []netip.Prefix
@@ -51,8 +50,7 @@ func remotesBy(origin route.Origin, self string, sources []AddressSource, s *cal
 	for _, cidr := range blocks {
 		r.addBlock(s.Blocks[cidr])
 	}
-	p := RemotePlan{Routes: r.routes(), Skipped: r.skipped, Problems: r.sharedAddresses(),
-		Unlocated: r.unlocated}
+	p := RemotePlan{Routes: r.routes(), Skipped: r.skipped, Unlocated: r.unlocated}
 	sortSkipped(p.Skipped)
 	return p
 }
@@ -195,9 +193,14 @@ func (r *remotes) noAddress(host string, v6 bool) string {
 	return fmt.Sprintf("host %s has no next hop: %s", host, strings.Join(missing, ", "))
 }
 
-// sharedAddresses reports hosts that share an address. Their routes stay: one host may be left over
-// from a rename, and cutting off the live one would be worse than misdirected traffic.
-func (r *remotes) sharedAddresses() (problems []calico.Problem) {
+// SharedAddresses reports hosts that share an address by the same sources. Their routes stay: one
+// host may be left over from a rename, and cutting off the live one would be worse than misdirected
+// traffic.
+func SharedAddresses(sources []AddressSource, s *calico.Snapshot) (problems []calico.Problem) {
+	if len(sources) == 0 {
+		return nil
+	}
+	r := remotes{sources: sources, snapshot: s}
 	all := make([]netip.Addr, 0, len(r.snapshot.Nodes))
 	r.eachAddress(func(a netip.Addr, _ string) { all = append(all, a) })
 	route.SortAddrs(all)

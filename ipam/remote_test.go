@@ -174,7 +174,7 @@ func TestRemotes(t *testing.T) {
 			for _, x := range p.Skipped {
 				skipped = append(skipped, fmt.Sprintf("%s: %s", x.Prefix, x.Reason))
 			}
-			for _, x := range p.Problems {
+			for _, x := range SharedAddresses(sources, s) {
 				problems = append(problems, x.String())
 			}
 			if got := strings.Join(skipped, "\n"); got != tc.skipped {

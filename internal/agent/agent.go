@@ -131,6 +131,7 @@ type Agent struct {
 	plannedWith    Facts
 	unrecorded     *planInputs      // of the plan in force, while it is to be recorded
 	remotesPlanned *calico.Snapshot // that remotes was made of
+	sharedOf       *calico.Snapshot // that shared was made of
 	remotesPools   []route.Pool     // likewise
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
@@ -172,9 +173,10 @@ type state struct {
 	handsOff       bool             // Calico says datastoreReady: false
 	waitingForNode string           // what this node's object lacks; "" if nothing
 	sessions       sessions
-	setError       error           // of the last Speaker.Set
-	sweepWaits     string          // what the sweep waits for, for people; "": it is allowed
-	remotes        ipam.RemotePlan // routes from etcd
+	setError       error            // of the last Speaker.Set
+	sweepWaits     string           // what the sweep waits for, for people; "": it is allowed
+	remotes        ipam.RemotePlan  // routes from etcd
+	shared         []calico.Problem // of hosts that share an address
 	unrouted       []UnroutedStatus
 	inputs         inputs
 	applied        applied
@@ -256,6 +258,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 	if a.snapshot != nil {
 		a.applyPlan(ctx, now)
 		a.applyRemotes()
+		a.findSharedAddresses()
 		a.recordPlan(now)
 		a.received = time.Time{}
 		now = time.Now() // the speaker may have taken long

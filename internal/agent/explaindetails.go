@@ -96,7 +96,7 @@ func (x *explainer) related() []ProblemStatus {
 		names["IPPool("+x.owner.Pool.Name+")"] = true
 	}
 	out := []ProblemStatus{}
-	for _, all := range [][]calico.Problem{x.problems, x.plan.BGP.Problems, x.remotes.Problems} {
+	for _, all := range [][]calico.Problem{x.problems, x.plan.BGP.Problems, x.shared} {
 		for _, p := range all {
 			if names[p.Resource] {
 				out = append(out, ProblemOf(p))

@@ -100,7 +100,16 @@ func (a *Agent) planRemotes() {
 	if len(old.Routes) != len(a.remotes.Routes) {
 		a.cfg.Log.Info("routes from etcd", "routes", len(a.remotes.Routes))
 	}
-	a.logProblems("hosts share an address", old.Problems, a.remotes.Problems)
+}
+
+// findSharedAddresses is for people alone, and comes after what packets wait for.
+func (a *Agent) findSharedAddresses() {
+	if a.sharedOf == a.snapshot {
+		return
+	}
+	old := a.shared
+	a.shared, a.sharedOf = ipam.SharedAddresses(a.cfg.EtcdRoutes, a.snapshot), a.snapshot
+	a.logProblems("hosts share an address", old, a.shared)
 }
 
 // unrouted are the prefixes without a route that a person should know of. This node's own blocks

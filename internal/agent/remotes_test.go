@@ -112,6 +112,29 @@ func TestWithoutBGPRoutesFollowTheBlocks(t *testing.T) {
 	}, etcdOnly)
 }
 
+func TestWithoutBGPStatusNamesHostsThatShareAnAddress(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		c := withRemote()
+		c.Nodes["c"] = calico.Node{Name: "c", IPv4: c.Nodes["b"].IPv4}
+		n.snapshots <- c
+		named := func() (names []string) {
+			synctest.Wait()
+			for _, p := range n.agent.Status().Problems {
+				names = append(names, p.Resource)
+			}
+			return names
+		}
+		if got := named(); !slices.Equal(got, []string{"Node(b)", "Node(c)"}) {
+			t.Errorf("problems of %v", got)
+		}
+		n.snapshots <- withRemote()
+		if got := named(); len(got) != 0 {
+			t.Errorf("they share none any more: problems of %v", got)
+		}
+	}, etcdOnly)
+}
+
 func TestWithoutBGPLeftOversAreSweptAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.routes[key("10.1.9.0/26")] = route.Route{Key: key("10.1.9.0/26"),

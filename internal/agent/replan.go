@@ -158,15 +158,17 @@ func (a *Agent) notePlan(used *calico.Snapshot, f Facts) {
 // recordPlan records the plan in force, and the routes from etcd, if it is new.
 func (a *Agent) recordPlan(now time.Time) {
 	if a.unrecorded != nil && a.remotesPlanned == a.snapshot {
-		a.cfg.Recorder.Plan(now, a.unrecorded, planParts(a.plan, a.remotes))
+		a.cfg.Recorder.Plan(now, a.unrecorded, planParts(a.plan, a.remotes, a.shared))
 		a.unrecorded = nil
 	}
 }
 
-// planParts are the fields of a plan, those of structs one by one, and the routes from etcd.
-func planParts(p Plan, remotes ipam.RemotePlan) []recorder.PlanPart {
+// planParts are the fields of a plan, those of structs one by one, the routes from etcd, and the
+// hosts that share an address.
+func planParts(p Plan, remotes ipam.RemotePlan, shared []calico.Problem) []recorder.PlanPart {
 	return append(partsOf(nil, "", reflect.ValueOf(p)),
-		recorder.PlanPart{Name: "Remotes", Value: remotes})
+		recorder.PlanPart{Name: "Remotes", Value: remotes},
+		recorder.PlanPart{Name: "SharedAddresses", Value: shared})
 }
 
 func partsOf(to []recorder.PlanPart, prefix string, v reflect.Value) []recorder.PlanPart {
@@ -218,8 +220,9 @@ func (r *Replanner) Plan() []recorder.PlanPart {
 	} else {
 		p = PlanFor(r.node, s, in.Options, in.facts())
 	}
-	return planParts(p, remotesOf(r.node, in.Sources, r.snapshot, nil).Underlay(
-		p.Encapsulation))
+	return planParts(p,
+		remotesOf(r.node, in.Sources, r.snapshot, nil).Underlay(p.Encapsulation),
+		ipam.SharedAddresses(in.Sources, r.snapshot))
 }
 
 // remotesOf are the routes from etcd, also of pools whose routes are Overlay's.

@@ -120,7 +120,7 @@ func TestPlanParts(t *testing.T) {
 	var p Plan
 	p.BGP.Policies.Normal4 = 7
 	names := map[string]any{}
-	for _, part := range planParts(p, ipam.RemotePlan{}) {
+	for _, part := range planParts(p, ipam.RemotePlan{}, nil) {
 		if recorder.Digest(part.Value); names[part.Name] != nil {
 			t.Errorf("two parts %q", part.Name)
 		}
@@ -174,7 +174,7 @@ func BenchmarkDigestOfPlan(b *testing.B) {
 			PlanFor("10.0.0.1", s, bgp.Options{}, Facts{})
 		}
 	})
-	parts := planParts(PlanFor("10.0.0.1", s, bgp.Options{}, Facts{}), ipam.RemotePlan{})
+	parts := planParts(PlanFor("10.0.0.1", s, bgp.Options{}, Facts{}), ipam.RemotePlan{}, nil)
 	b.Run("digest", func(b *testing.B) {
 		for b.Loop() {
 			for _, part := range parts {

@@ -295,7 +295,7 @@ func (a *Agent) Status() Status {
 		Datastore: a.cfg.Datastore.Status(), Learn: a.learn(),
 		Problems: []ProblemStatus{}, Unrouted: append([]UnroutedStatus{}, now.unrouted...),
 	}
-	for _, p := range slices.Concat(now.problems, now.plan.BGP.Problems, now.remotes.Problems) {
+	for _, p := range slices.Concat(now.problems, now.plan.BGP.Problems, now.shared) {
 		s.Problems = append(s.Problems, ProblemOf(p))
 	}
 	s.Conditions = []Condition{
