@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -244,6 +245,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				default:
 				}
 			}
+			runtime.Gosched() // what was handed out goes before the next slice of inputs
 		}
 	}
 }
