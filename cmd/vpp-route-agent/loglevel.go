@@ -50,8 +50,9 @@ ends with the process. "configured" ends it at once.`,
 				err = get(cmd.Context(), f.socket, "/v1/log-level", nil, &s)
 			case args[0] == asConfigured:
 				err = post(cmd.Context(), f.socket, "/v1/log-level", url.Values{"for": {"0"}}, &s)
-			case during <= 0:
-				return usageError{fmt.Errorf("--for %s is not more than 0", during)}
+			case during <= 0, during > agent.MaxLogOverride:
+				return usageError{fmt.Errorf("--for %s is not more than 0 and at most %s", during,
+					agent.MaxLogOverride)}
 			default:
 				err = post(cmd.Context(), f.socket, "/v1/log-level", url.Values{"level": {args[0]},
 					"for": {during.String()}}, &s)

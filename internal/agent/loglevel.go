@@ -25,8 +25,8 @@ type LogLevelStatus struct {
 	Until *time.Time `json:"until,omitempty"` // absent where nothing overrides the settings
 }
 
-// maxLogOverride bounds for how long the level may be another: debug fills disks.
-const maxLogOverride = 24 * time.Hour
+// MaxLogOverride bounds for how long the level may be another: debug fills disks.
+const MaxLogOverride = 24 * time.Hour
 
 // stepLogLevel takes an override of the log level, and ends it when its time is over.
 func (a *Agent) stepLogLevel(now time.Time) {
@@ -90,9 +90,9 @@ func (a *Agent) SetLogLevel(level slog.Level, during time.Duration) (LogLevelSta
 	switch {
 	case a.cfg.LogLevel == nil:
 		return LogLevelStatus{}, errors.New("the log has no level")
-	case during < 0 || during > maxLogOverride:
+	case during < 0 || during > MaxLogOverride:
 		return LogLevelStatus{}, badRequest{fmt.Errorf("%s is not in 0…%s", during,
-			maxLogOverride)}
+			MaxLogOverride)}
 	}
 	o := logOverride{level: level}
 	if during > 0 {
