@@ -16,10 +16,12 @@ func BenchmarkCluster(b *testing.B) {
 	for _, n := range []int{1000, 4000} {
 		s := benchCluster(n)
 		e, _ := Encapsulation("node", []route.Encap{route.IPIP}, false, s)
-		routes := Remotes("node", []AddressSource{NodeObject}, s, nil).Routes
+		routes := Remotes("node", []AddressSource{NodeObject}, nil, s, nil).Routes
 		tunnels := Tunnels("node", e, s, MTUs{IPv4: 1500}, false, nil)
 		for name, f := range map[string]func(){
-			"routes":        func() { Remotes("node", []AddressSource{NodeObject}, s, routes) },
+			"routes": func() {
+				Remotes("node", []AddressSource{NodeObject}, e, s, routes)
+			},
 			"encapsulation": func() { Encapsulation("node", []route.Encap{route.IPIP}, false, s) },
 			"tunnels":       func() { Tunnels("node", e, s, MTUs{IPv4: 1500}, false, tunnels) },
 		} {

@@ -49,7 +49,7 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 		}
 	}
 	route.SortNodes(all)
-	e.Nodes = all[:0]
+	e.Nodes = all[:0] // it is filtered in place
 	with4, with6 := hasVXLAN(e, false), hasVXLAN(e, true)
 	var first route.Node
 	for _, n := range all {
@@ -122,11 +122,14 @@ func vxlanAddress(n calico.Node, v6 bool) (a netip.Addr, field string) {
 	return n.IPv4VXLANTunnelAddr, "spec.ipv4VXLANTunnelAddr"
 }
 
-// published are the addresses of hosts that no Node has.
+// published are the addresses of hosts that no Node has. Of several with one address the first by
+// name has it.
 func published(s *calico.Snapshot) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for p, a := range s.PeerIPs {
-		out[a] = p.Host
+		if host, taken := out[a]; !taken || p.Host < host {
+			out[a] = p.Host
+		}
 	}
 	if len(out) == 0 {
 		return out

@@ -221,6 +221,22 @@ func TestEncapsulationProblems(t *testing.T) {
 	}
 }
 
+// Of hosts that publish one address the first by name has it: two plans of the same data are equal.
+func TestHostsThatPublishOneAddress(t *testing.T) {
+	for range 20 {
+		s := encapCluster([]string{"a 192.0.2.5/24"},
+			ipipPool("p", "10.1.0.0/16", calico.EncapAlways))
+		s.PeerIPs = map[calico.PeerIP]netip.Addr{}
+		for _, host := range []string{"d", "b", "c"} {
+			s.PeerIPs[calico.PeerIP{Host: host}] = ip("192.0.2.9")
+		}
+		e, _ := Encapsulation("a", allTunnels, false, s)
+		if host := e.Published[ip("192.0.2.9")]; host != "b" {
+			t.Errorf("%s publishes it", host)
+		}
+	}
+}
+
 // Of Nodes with one address the first by name has it, in whatever order they are looked at.
 func TestNodesThatShareAnAddress(t *testing.T) {
 	nodes := []string{"a 192.0.2.5/24", "d 192.0.2.6/24", "b 192.0.2.6/24", "c 192.0.2.6/24"}

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"net/netip"
-	"slices"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
@@ -17,16 +16,9 @@ func Overlay(self string, e *route.Encapsulation, s *calico.Snapshot,
 	if e == nil || !hasVXLAN(e, false) && !hasVXLAN(e, true) {
 		return RemotePlan{}
 	}
-	return remotesBy(route.Overlay, self, []AddressSource{NodeObject}, s, last).only(
-		func(p netip.Prefix) bool { return inVXLAN(e, p) })
-}
-
-// Underlay is what is left of p without the pools of Overlay.
-func (p RemotePlan) Underlay(e *route.Encapsulation) RemotePlan {
-	if e == nil || !slices.ContainsFunc(e.Pools, isOverlay) {
-		return p
-	}
-	return p.only(func(q netip.Prefix) bool { return !inVXLAN(e, q) })
+	r := remotes{origin: route.Overlay, self: self, sources: []AddressSource{NodeObject},
+		snapshot: s, elsewhere: func(p netip.Prefix) bool { return !inVXLAN(e, p) }}
+	return r.plan(last)
 }
 
 func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
@@ -35,23 +27,3 @@ func inVXLAN(e *route.Encapsulation, p netip.Prefix) bool {
 }
 
 func isOverlay(p route.Pool) bool { return p.Encap == route.VXLAN && !p.Felix }
-
-// only returns what p says about some prefixes.
-func (p RemotePlan) only(keep func(netip.Prefix) bool) (out RemotePlan) {
-	for _, r := range p.Routes {
-		if keep(r.Prefix) {
-			out.Routes = append(out.Routes, r)
-		}
-	}
-	for _, s := range p.Skipped {
-		if keep(s.Prefix) {
-			out.Skipped = append(out.Skipped, s)
-		}
-	}
-	for _, q := range p.Unlocated {
-		if keep(q) {
-			out.Unlocated = append(out.Unlocated, q)
-		}
-	}
-	return out
-}

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -29,10 +30,14 @@ func overlayCluster() *calico.Snapshot {
 }
 
 func TestOverlay(t *testing.T) {
+	of := route.Overlay
 	text := func(p RemotePlan) string {
 		var all []string
 		for _, r := range p.Routes {
 			all = append(all, fmt.Sprintf("%s %s", r.Prefix, r.Paths[0].NextHop))
+			if r.Origin != of {
+				t.Errorf("%s is of %s", r, r.Origin)
+			}
 		}
 		return strings.Join(all, ", ")
 	}
@@ -49,7 +54,17 @@ func TestOverlay(t *testing.T) {
 	if len(p.Unlocated) != 1 || p.Unlocated[0] != pfx("10.1.0.128/26") {
 		t.Errorf("unlocated %v", p.Unlocated)
 	}
-	rest := Remotes("a", both, s, nil).Underlay(e)
+	for _, last := range [][]route.Route{p.Routes, Remotes("a", both, nil, s, nil).Routes} {
+		if again := Overlay("a", e, s, last); !reflect.DeepEqual(again, p) {
+			t.Errorf("after %v it is %+v instead of %+v", last, again, p)
+		}
+	}
+	of = route.Etcd
+	rest := Remotes("a", both, e, s, nil)
+	// Our own block and that of a host without address are in a pool with VXLAN.
+	if len(p.Skipped) != 2 || len(rest.Skipped) != 0 {
+		t.Errorf("skipped %v and of other pools %v", p.Skipped, rest.Skipped)
+	}
 	if got := text(rest); got != "10.2.0.64/26 192.0.2.99" {
 		t.Errorf("of other pools %s", got)
 	}
@@ -57,8 +72,8 @@ func TestOverlay(t *testing.T) {
 	if got := text(Overlay("a", onLinux, s, nil)); got != "" {
 		t.Errorf("on Linux, where they are Felix', %s", got)
 	}
-	all := text(Remotes("a", both, s, nil))
-	if rest := text(Remotes("a", both, s, nil).Underlay(onLinux)); rest != all {
+	all := text(Remotes("a", both, nil, s, nil))
+	if rest := text(Remotes("a", both, onLinux, s, nil)); rest != all {
 		t.Errorf("on Linux %s are left of %s: nothing says why the others are not programmed",
 			rest, all)
 	}

@@ -30,29 +30,17 @@ type RemotePlan struct {
 	Unlocated []netip.Prefix
 }
 
-// Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone. A block
-// is routed to the host of its affinity, a borrowed address to its borrower, by the allocation,
-// since WorkloadEndpoints are not read without BGP. The first source with a host's address wins.
-// What last has, the routes of the plan before, is taken from it, which saves allocations.
-func Remotes(self string, sources []AddressSource, s *calico.Snapshot,
+// Remotes returns the routes of node self to all other hosts' blocks by IPAM's data alone, without
+// those of Overlay. A block is routed to the host of its affinity, a borrowed address to its
+// borrower, by the allocation, since WorkloadEndpoints are not read without BGP. The first source
+// with a host's address wins. Paths are shared with last, the routes of the plan before.
+func Remotes(self string, sources []AddressSource, e *route.Encapsulation, s *calico.Snapshot,
 	last []route.Route) RemotePlan {
-	return remotesBy(route.Etcd, self, sources, s, last)
-}
-
-func remotesBy(origin route.Origin, self string, sources []AddressSource, s *calico.Snapshot,
-	last []route.Route) RemotePlan {
-	r := remotes{origin: origin, self: self, sources: sources, snapshot: s,
-		before: last, last: last, borrowed: map[netip.Prefix]netip.Addr{},
-		blocks: make([]route.Route, 0, len(s.Blocks))}
-	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(s.Blocks)), maps.Keys(s.Blocks))
-	// A block comes before those within it, which win.
-	route.SortPrefixes(blocks)
-	for _, cidr := range blocks {
-		r.addBlock(s.Blocks[cidr])
+	r := remotes{origin: route.Etcd, self: self, sources: sources, snapshot: s}
+	if e != nil && slices.ContainsFunc(e.Pools, isOverlay) {
+		r.elsewhere = func(p netip.Prefix) bool { return inVXLAN(e, p) }
 	}
-	p := RemotePlan{Routes: r.routes(), Skipped: r.skipped, Unlocated: r.unlocated}
-	sortSkipped(p.Skipped)
-	return p
+	return r.plan(last)
 }
 
 // remotes is a RemotePlan under construction.
@@ -60,17 +48,33 @@ type remotes struct {
 	origin    route.Origin
 	self      string
 	sources   []AddressSource
+	elsewhere func(netip.Prefix) bool // these are planned; nil: none
 	snapshot  *calico.Snapshot
-	before    []route.Route               // of the plan before
-	last      []route.Route               // before, without what sorts before the next block
+	paths     pathsBefore
 	blocks    []route.Route               // sorted
 	borrowed  map[netip.Prefix]netip.Addr // and the next hop
 	skipped   []Skipped
 	unlocated []netip.Prefix
 }
 
+func (r *remotes) plan(last []route.Route) RemotePlan {
+	r.paths, r.borrowed = last, map[netip.Prefix]netip.Addr{}
+	r.blocks = make([]route.Route, 0, len(r.snapshot.Blocks))
+	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(r.snapshot.Blocks)),
+		maps.Keys(r.snapshot.Blocks))
+	// A block comes before those within it, which win.
+	route.SortPrefixes(blocks)
+	for _, cidr := range blocks {
+		r.addBlock(r.snapshot.Blocks[cidr])
+	}
+	p := RemotePlan{Routes: r.routes(last), Skipped: r.skipped, Unlocated: r.unlocated}
+	sortSkipped(p.Skipped)
+	slices.SortFunc(p.Unlocated, route.ComparePrefixes)
+	return p
+}
+
 // routes: where a block of one address was borrowed, the borrower counts.
-func (r *remotes) routes() []route.Route {
+func (r *remotes) routes(last []route.Route) []route.Route {
 	if len(r.borrowed) == 0 {
 		return r.blocks
 	}
@@ -80,28 +84,32 @@ func (r *remotes) routes() []route.Route {
 	})
 	borrowed := slices.Collect(maps.Keys(r.borrowed))
 	route.SortPrefixes(borrowed)
-	last := r.before
+	r.paths = last // from the beginning
 	for _, p := range borrowed {
-		all = append(all, r.route(p, r.borrowed[p], &last))
+		all = append(all, r.via(p, r.borrowed[p]))
 	}
 	slices.SortFunc(all, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
 	return all
 }
 
-// route has its path from last, if it is there. It moves last past what sorts before p: it is asked
-// in that order.
-func (r *remotes) route(p netip.Prefix, next netip.Addr, last *[]route.Route) route.Route {
-	out := route.Route{Key: route.Key{Prefix: p}, Kind: route.Via, Origin: r.origin}
-	for len(*last) > 0 && route.CompareKeys((*last)[0].Key, out.Key) < 0 {
-		*last = (*last)[1:]
+func (r *remotes) via(p netip.Prefix, next netip.Addr) route.Route {
+	k := route.Key{Prefix: p}
+	return route.Route{Key: k, Kind: route.Via, Origin: r.origin, Paths: r.paths.to(next, k)}
+}
+
+// pathsBefore are what is left of a plan's routes when another one takes its place.
+type pathsBefore []route.Route
+
+// to returns the paths of k to a next hop, which it had before or not. It is asked in order.
+func (b *pathsBefore) to(next netip.Addr, k route.Key) []route.Path {
+	for len(*b) > 0 && route.CompareKeys((*b)[0].Key, k) < 0 {
+		*b = (*b)[1:]
 	}
-	to := route.PathTo(next)
-	if len(*last) > 0 && (*last)[0].Key == out.Key && (*last)[0].Paths[0] == to {
-		out.Paths = (*last)[0].Paths
-	} else {
-		out.Paths = []route.Path{to}
+	path := route.PathTo(next)
+	if len(*b) > 0 && (*b)[0].Key == k && (*b)[0].Paths[0] == path {
+		return (*b)[0].Paths
 	}
-	return out
+	return []route.Path{path}
 }
 
 func (r *remotes) addBlock(b calico.Block) {
@@ -116,7 +124,7 @@ func (r *remotes) addBlock(b calico.Block) {
 		r.skip(b.CIDR, "the block is this node's own")
 	default:
 		if next := r.nextHop(b.CIDR, owner.Host); next.IsValid() {
-			r.blocks = append(r.blocks, r.route(b.CIDR, next, &r.last))
+			r.blocks = append(r.blocks, r.via(b.CIDR, next))
 		}
 	}
 	for _, a := range b.Allocations {
@@ -134,10 +142,13 @@ func (r *remotes) addBlock(b calico.Block) {
 	}
 }
 
-// nextHop is invalid where the host has no address.
-func (r *remotes) nextHop(p netip.Prefix, host string) netip.Addr {
+// nextHop is invalid where the host has no address, or p is planned elsewhere.
+func (r *remotes) nextHop(p netip.Prefix, host string) (next netip.Addr) {
+	if r.isElsewhere(p) {
+		return next
+	}
 	n := r.snapshot.Nodes[host]
-	next := r.address(host, &n, p.Addr().Is6())
+	next = r.address(host, &n, p.Addr().Is6())
 	if !next.IsValid() {
 		r.skip(p, r.noAddress(host, p.Addr().Is6()))
 		r.unlocated = append(r.unlocated, p)
@@ -146,8 +157,12 @@ func (r *remotes) nextHop(p netip.Prefix, host string) netip.Addr {
 }
 
 func (r *remotes) skip(p netip.Prefix, reason string) {
-	r.skipped = append(r.skipped, Skipped{p, reason})
+	if !r.isElsewhere(p) {
+		r.skipped = append(r.skipped, Skipped{p, reason})
+	}
 }
+
+func (r *remotes) isElsewhere(p netip.Prefix) bool { return r.elsewhere != nil && r.elsewhere(p) }
 
 // address returns the next hop towards a host with this Node, invalid if there is none.
 func (r *remotes) address(host string, n *calico.Node, v6 bool) (a netip.Addr) {

@@ -166,7 +166,7 @@ func TestRemotes(t *testing.T) {
 			}
 			s := snapshot(tc.change...)
 			before := fmt.Sprint(s)
-			p := Remotes("me", sources, s, nil)
+			p := Remotes("me", sources, nil, s, nil)
 			if got := listRemotes(p); got != tc.routes {
 				t.Errorf("routes:\n%s\nwant:\n%s", got, tc.routes)
 			}
@@ -260,7 +260,7 @@ func addressIn(s *calico.Snapshot, host string) netip.Addr {
 func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genRemotes(t)
-		p := Remotes("me", both, s, nil)
+		p := Remotes("me", both, nil, s, nil)
 		routes := map[netip.Prefix]netip.Addr{}
 		for _, r := range p.Routes {
 			if _, twice := routes[r.Prefix]; twice || r.Origin != route.Etcd {
@@ -300,8 +300,8 @@ func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 		again := *s
 		again.Blocks = maps.Clone(s.Blocks)
 		for _, last := range [][]route.Route{nil, p.Routes,
-			Remotes("me", both, genRemotes(t), nil).Routes} {
-			if !reflect.DeepEqual(Remotes("me", both, &again, last), p) {
+			Remotes("me", both, nil, genRemotes(t), nil).Routes} {
+			if !reflect.DeepEqual(Remotes("me", both, nil, &again, last), p) {
 				t.Fatalf("the same data gave another plan, after %v", last)
 			}
 		}

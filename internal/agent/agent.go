@@ -131,8 +131,8 @@ type Agent struct {
 	plannedWith    Facts
 	unrecorded     *planInputs      // of the plan in force, while it is to be recorded
 	remotesPlanned *calico.Snapshot // that remotes was made of
-	sharedOf       *calico.Snapshot // that shared was made of
 	remotesPools   []route.Pool     // likewise
+	sharedOf       *calico.Snapshot // that shared was made of
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	arrivals       arrivals

@@ -93,8 +93,8 @@ func (a *Agent) setRemotes(w *fib.Wanted) {
 func (a *Agent) planRemotes() {
 	old := a.remotes
 	a.remotesPlanned, a.remotesPools = a.snapshot, poolsOf(a.plan.Encapsulation)
-	a.remotes = remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, a.snapshot, old.Routes).Underlay(
-		a.plan.Encapsulation)
+	a.remotes = remotesOf(a.cfg.Node, a.cfg.EtcdRoutes, a.plan.Encapsulation, a.snapshot,
+		old.Routes)
 	a.unrouted = unrouted(a.cfg.Node, a.snapshot,
 		slices.Concat(a.remotes.Skipped, a.plan.Overlay.Skipped))
 	if len(old.Routes) != len(a.remotes.Routes) {

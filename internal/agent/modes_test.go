@@ -110,6 +110,18 @@ func TestModeChanges(t *testing.T) {
 
 // TestModeChangesUnderWay has pools change, and calico-node take the addresses of tunnels away and
 // allocate others. Routes are replaced, each by one put.
+// calico-node allocates a VTEP's address after the mode has changed: the node as it is counts.
+func TestFormerNodesGiveWay(t *testing.T) {
+	now := route.Nodes{{Address: addr("192.168.4.3"), Name: "b", VXLAN: &route.VTEP{MAC: "m"}}}
+	f := Former{Pools: map[netip.Prefix]route.Pool{}, Nodes: route.Nodes{
+		{Address: addr("192.168.4.3"), Name: "b", VXLAN: &route.VTEP{Problem: "no address"}},
+		{Address: addr("192.168.4.4"), Name: "c"}}}
+	got := f.into(&route.Encapsulation{Nodes: now}).Nodes
+	if want := append(now, f.Nodes[1]); !slices.EqualFunc(got, want, route.Node.Equal) {
+		t.Errorf("%+v instead of %+v", got, want)
+	}
+}
+
 func TestModeChangesUnderWay(t *testing.T) {
 	vxlan := func(mode calico.EncapMode, addresses bool) *calico.Snapshot {
 		c := encapsulated(calico.EncapNever)

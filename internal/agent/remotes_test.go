@@ -65,7 +65,7 @@ func TestEtcdRoutesAreRoutes(t *testing.T) {
 		if strings.Contains(step.via, ".4.9") {
 			c.Nodes["b"] = calico.Node{Name: "b", IPv4: pfx("192.168.4.9/24")}
 		}
-		all := ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, c, last).Routes
+		all := ipam.Remotes("a", []ipam.AddressSource{ipam.NodeObject}, nil, c, last).Routes
 		var got []string
 		for _, r := range all {
 			if got = append(got, r.String()); r.Origin != route.Etcd {
@@ -82,7 +82,7 @@ func TestEtcdRoutesAreRoutes(t *testing.T) {
 func TestUnroutedLeavesOutOwnBlocks(t *testing.T) {
 	c := withRemote()
 	c.Nodes = nil
-	p := ipam.Remotes("a", []ipam.AddressSource{ipam.Published}, c, nil)
+	p := ipam.Remotes("a", []ipam.AddressSource{ipam.Published}, nil, c, nil)
 	var got []string
 	for _, u := range unrouted("a", c, p.Skipped) {
 		got = append(got, u.Prefix.String())

@@ -15,8 +15,8 @@ import (
 	"vpp-route-agent/ipam"
 )
 
-// planInputs are what a plan and the routes from etcd are made of besides Calico's data, in the
-// form in which they go to disk.
+// planInputs are what a plan, the routes from etcd and problems of hosts are made of besides
+// Calico's data, in the form in which they go to disk.
 type planInputs struct {
 	// OwnNode is this node's object as it was last usable, instead of the snapshot's; nil: the
 	// snapshot's.
@@ -115,10 +115,9 @@ func byAddress(nodes route.Nodes) map[netip.Addr]route.Node {
 	return all
 }
 
-func nodesOf(all map[netip.Addr]route.Node) (nodes route.Nodes) {
-	for _, a := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
-		nodes = append(nodes, all[a])
-	}
+func nodesOf(all map[netip.Addr]route.Node) route.Nodes {
+	nodes := slices.Collect(maps.Values(all))
+	route.SortNodes(nodes)
 	return nodes
 }
 
@@ -155,9 +154,9 @@ func (a *Agent) notePlan(used *calico.Snapshot, f Facts) {
 	a.unrecorded = &in
 }
 
-// recordPlan records the plan in force, and the routes from etcd, if it is new.
+// recordPlan records the plan in force, and what else is planned, if it is new and all is planned.
 func (a *Agent) recordPlan(now time.Time) {
-	if a.unrecorded != nil && a.remotesPlanned == a.snapshot {
+	if a.unrecorded != nil && a.remotesPlanned == a.snapshot && a.sharedOf == a.snapshot {
 		a.cfg.Recorder.Plan(now, a.unrecorded, planParts(a.plan, a.remotes, a.shared))
 		a.unrecorded = nil
 	}
@@ -221,15 +220,15 @@ func (r *Replanner) Plan() []recorder.PlanPart {
 		p = PlanFor(r.node, s, in.Options, in.facts())
 	}
 	return planParts(p,
-		remotesOf(r.node, in.Sources, r.snapshot, nil).Underlay(p.Encapsulation),
+		remotesOf(r.node, in.Sources, p.Encapsulation, r.snapshot, nil),
 		ipam.SharedAddresses(in.Sources, r.snapshot))
 }
 
-// remotesOf are the routes from etcd, also of pools whose routes are Overlay's.
-func remotesOf(self string, sources []ipam.AddressSource, s *calico.Snapshot,
-	last []route.Route) ipam.RemotePlan {
+// remotesOf are the routes from etcd but those of Overlay.
+func remotesOf(self string, sources []ipam.AddressSource, e *route.Encapsulation,
+	s *calico.Snapshot, last []route.Route) ipam.RemotePlan {
 	if sources == nil {
 		return ipam.RemotePlan{}
 	}
-	return ipam.Remotes(self, sources, s, last)
+	return ipam.Remotes(self, sources, e, s, last)
 }

@@ -141,7 +141,8 @@ func TestPlanParts(t *testing.T) {
 func TestReplanner(t *testing.T) {
 	s := &calico.Snapshot{Nodes: map[string]calico.Node{
 		"a": {Name: "a", IPv4: netip.MustParsePrefix("10.0.0.1/24")},
-		"b": {Name: "b", IPv4: netip.MustParsePrefix("10.0.0.2/24")}}}
+		"b": {Name: "b", IPv4: netip.MustParsePrefix("10.0.0.2/24")},
+		"c": {Name: "c", IPv4: netip.MustParsePrefix("10.0.0.2/24")}}}
 	for name, in := range map[string]planInputs{
 		"with BGP":    {Options: bgp.Options{RouterID: "hash"}},
 		"without BGP": {NoBGP: true, Sources: []ipam.AddressSource{ipam.NodeObject}},
@@ -157,6 +158,10 @@ func TestReplanner(t *testing.T) {
 		for _, part := range r.Plan() {
 			if part.Name == "OwnAddresses" && !reflect.DeepEqual(part.Value, addresses) {
 				t.Errorf("%s: %v", name, part.Value)
+			}
+			if shared, is := part.Value.([]calico.Problem); is && part.Name == "SharedAddresses" &&
+				len(shared) != 2*len(in.Sources) {
+				t.Errorf("%s: hosts that share an address: %v", name, shared)
 			}
 		}
 	}

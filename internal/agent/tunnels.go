@@ -49,7 +49,7 @@ func (a *Agent) heldNodes(now time.Time) (held route.Nodes) {
 		}
 		held = append(held, n)
 	}
-	slices.SortFunc(held, func(a, b route.Node) int { return a.Address.Compare(b.Address) })
+	route.SortNodes(held)
 	was := a.lostNodes
 	if a.lostNodes = a.lost.guard(); was == nil && a.lostNodes != nil {
 		a.cfg.Log.Warn("the datastore's list lacks so many nodes that it may be broken; tunnels "+

@@ -31,13 +31,17 @@ func encapsulated(mode calico.EncapMode) *calico.Snapshot {
 func TestPlanEncapsulates(t *testing.T) {
 	vpp := bgp.Options{Tunnels: []route.Encap{route.IPIP}}
 	c := encapsulated(calico.EncapAlways)
-	held := route.Nodes{{Address: addr("192.168.4.99"), Name: "gone"}}
+	held := route.Nodes{{Address: c.Nodes["b"].IPv4.Addr(), Name: "as it was"},
+		{Address: addr("192.168.4.99"), Name: "gone"}}
 	facts := Facts{InterfacesRead: true, NodeMTUs: ipam.MTUs{IPv4: 1500}, HeldNodes: held}
 	for name, p := range map[string]Plan{
 		"with BGP": PlanFor("a", c, vpp, facts), "without": PlanWithoutBGP("a", c, vpp, facts),
 	} {
 		if p.Encapsulation == nil || len(p.Encapsulation.Nodes) != len(c.Nodes) {
 			t.Errorf("%s: encapsulation %+v", name, p.Encapsulation)
+		}
+		if n := p.Encapsulation.Nodes[0]; n.Name != "b" {
+			t.Errorf("%s: the node that is there is %s", name, n.Name)
 		}
 		if last := p.Tunnels[len(p.Tunnels)-1]; len(p.Tunnels) != 3+len(c.Nodes) ||
 			last.Key().String() != "tunnel to 192.168.4.99 by tunl0" {

@@ -245,7 +245,9 @@ func (e *Engine) Run(ctx context.Context) error {
 				default:
 				}
 			}
-			runtime.Gosched() // what was handed out goes before the next slice of inputs
+			if len(e.jobs) > 0 { // nobody carries it out yet, and data plane and disk are slower
+				runtime.Gosched()
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ func SortAddrs(all []netip.Addr) {
 		func(netip.Addr) int { return 0 }, netip.Addr.Compare)
 }
 
-// SortNodes sorts nodes by their addresses, and those with one address by name.
+// SortNodes sorts nodes by their addresses, which are valid, and those with one address by name.
 func SortNodes(all []Node) {
 	sortIPv4First(all, func(n Node) netip.Addr { return n.Address }, func(Node) int { return 0 },
 		func(a, b Node) int {
