@@ -48,7 +48,7 @@ type remotes struct {
 	origin    route.Origin
 	self      string
 	sources   []AddressSource
-	elsewhere func(netip.Prefix) bool // these are planned; nil: none
+	elsewhere func(netip.Prefix) bool // has what is planned elsewhere; nil: nothing is
 	snapshot  *calico.Snapshot
 	paths     pathsBefore
 	blocks    []route.Route               // sorted

@@ -263,7 +263,8 @@ func TestRemotesLeadEveryPacketToWhereItsAddressIs(t *testing.T) {
 		p := Remotes("me", both, nil, s, nil)
 		routes := map[netip.Prefix]netip.Addr{}
 		for _, r := range p.Routes {
-			if _, twice := routes[r.Prefix]; twice || r.Origin != route.Etcd {
+			if _, twice := routes[r.Prefix]; twice || r.Origin != route.Etcd ||
+				r.Paths[0].NextHop == addressIn(s, "me") {
 				t.Fatalf("route %+v", r)
 			}
 			routes[r.Prefix] = r.Paths[0].NextHop

@@ -108,8 +108,6 @@ func TestModeChanges(t *testing.T) {
 	}
 }
 
-// TestModeChangesUnderWay has pools change, and calico-node take the addresses of tunnels away and
-// allocate others. Routes are replaced, each by one put.
 // calico-node allocates a VTEP's address after the mode has changed: the node as it is counts.
 func TestFormerNodesGiveWay(t *testing.T) {
 	now := route.Nodes{{Address: addr("192.168.4.3"), Name: "b", VXLAN: &route.VTEP{MAC: "m"}}}
@@ -122,6 +120,8 @@ func TestFormerNodesGiveWay(t *testing.T) {
 	}
 }
 
+// TestModeChangesUnderWay has pools change, and calico-node take the addresses of tunnels away and
+// allocate others. Routes are replaced, each by one put.
 func TestModeChangesUnderWay(t *testing.T) {
 	vxlan := func(mode calico.EncapMode, addresses bool) *calico.Snapshot {
 		c := encapsulated(calico.EncapNever)

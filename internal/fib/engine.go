@@ -245,7 +245,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				default:
 				}
 			}
-			if len(e.jobs) > 0 { // nobody carries it out yet, and data plane and disk are slower
+			if len(e.jobs) > 0 { // a batch goes out before the next slice of inputs
 				runtime.Gosched()
 			}
 		}
