@@ -45,6 +45,10 @@ func tunnels(l *lab) error {
 // tunnelNodes is how many other nodes there are.
 const tunnelNodes = 1000
 
+// beforeFill is a rest: the agent has read the interfaces again that went, its own and those of the
+// raw writer.
+const beforeFill = 100 * time.Millisecond
+
 func (l *lab) fillTunnels() error {
 	b, p := l.b, l.plane
 	t, err := l.tunnelAgent(p.socket, "journal-fill", route.IPIP)
@@ -60,6 +64,7 @@ func (l *lab) fillTunnels() error {
 	full, empty := tunnelCluster(tunnelNodes), tunnelCluster(0)
 	var byAgent, byRaw series
 	err = rounds(b.pick(15, 5), func() error {
+		time.Sleep(beforeFill)
 		took, err := t.take(b.ctx, full)
 		byAgent = append(byAgent, took.Seconds()*1000)
 		if err == nil {
@@ -67,6 +72,7 @@ func (l *lab) fillTunnels() error {
 		}
 		return err
 	}, func() error {
+		time.Sleep(beforeFill)
 		x, err := w.tunnelTo(tunnelSource.Addr(), tunnelAddress, full)
 		if err != nil {
 			return err

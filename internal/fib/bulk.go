@@ -26,11 +26,83 @@ type bulk struct {
 	next     time.Time // they are to be listed
 	known    int       // how many of them are in objects.byKey
 	writes   uint64    // ops cut about them, and losses: a listing from before them is void
+
+	wanted []*object // in the order of the sources' lists, as far as they are taken in
+	intake intake
+}
+
+// intake is how far takeMany has come.
+type intake struct {
+	isOpen   bool           // not all of todo is taken in
+	todo     []wantedObject // of all sources
+	taken    int            // of todo
+	before   []*object      // bulk.wanted until then
+	next     int            // of before: what comes next, if it is as it was
+	revision uint64
+}
+
+type wantedObject struct {
+	route.Object
+	by sourceID
 }
 
 // isListed reports whether k is of a kind that is not looked up.
 func (s *syncer) isListed(k route.ObjectKey) bool {
 	return s.objects.bulk.provided && k.Kind.IsMany()
+}
+
+// begin has takeMany take in what is put into todo.
+func (b *bulk) begin(revision uint64) {
+	b.intake = intake{isOpen: true, todo: b.intake.todo, before: b.wanted, revision: revision}
+	b.wanted = make([]*object, 0, len(b.intake.before))
+}
+
+// takeMany takes in objects that may be many, until n of them are new or not programmed.
+func (s *syncer) takeMany(n int) {
+	b := &s.objects.bulk
+	in := &b.intake
+	for ; in.taken < len(in.todo); in.taken++ {
+		if n == 0 {
+			return
+		}
+		w := in.todo[in.taken]
+		o := in.find(w)
+		same := o != nil
+		if !same {
+			o = s.object(w.Key())
+		}
+		if o.pass == s.objects.pass {
+			continue
+		}
+		o.pass = s.objects.pass
+		b.wanted = append(b.wanted, o)
+		isNew := !same && s.wantAnew(o, w.Object, w.by, in.revision)
+		if isNew || s.stateOf(o.entry) != Programmed {
+			s.settle(o.entry)
+			n--
+		}
+	}
+	s.dropObjects(in.before, in.revision)
+	clear(in.todo)
+	*in = intake{todo: in.todo[:0]} // its room is for the next
+}
+
+// find returns the object of what is wanted as it was, if that is the next of those before or the
+// one after that, and else nil: most lists differ by a node that has come or gone.
+func (in *intake) find(w wantedObject) *object {
+	for i := in.next; i < min(in.next+2, len(in.before)); i++ {
+		o := in.before[i]
+		if o.want != nil && o.source == w.by && o.want.object == w.Object {
+			in.next = i + 1
+			return o
+		}
+	}
+	return nil
+}
+
+// isUntaken reports whether o was wanted before, and whether it still is is not known yet.
+func (s *syncer) isUntaken(o *object) bool {
+	return s.objects.bulk.intake.isOpen && s.isListed(o.key) && o.pass != s.objects.pass
 }
 
 // nextListing reports whether they are to be listed now, or when (zero: when something changes).

@@ -27,26 +27,6 @@ type endpoints struct {
 	users   map[endpointID]int
 	// unclear are routes of an earlier run, of which only a digest is known until they are written.
 	unclear map[*entry]struct{}
-	// wanted are those of the sources' last lists, in their order.
-	wanted [numSources][]*object
-}
-
-// endpointsBefore is what is left of a list that another one takes the place of.
-type endpointsBefore []*object
-
-// find returns the object of an endpoint that is the next of the list or the one after that, and
-// else nil: most lists differ by a node that has come or gone.
-func (b *endpointsBefore) find(e route.Endpoint) *object {
-	for i, o := range (*b)[:min(2, len(*b))] {
-		if o.want == nil {
-			continue
-		}
-		if was, ok := o.want.object.(route.Endpoint); ok && was == e {
-			*b = (*b)[i+1:]
-			return o
-		}
-	}
-	return nil
 }
 
 func newEndpoints() endpoints {

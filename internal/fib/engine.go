@@ -316,8 +316,9 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 }
 
 // setWanted hands what is wanted to the owners, a part at each call, and reports whether that was
-// all. Objects, which routes wait for, are on their way before there are routes. What may delete
-// waits in e.wanted for what was learned earlier.
+// all. Objects that others need are on their way before those others are taken in, and all objects,
+// which routes wait for, before the routes. What may delete waits in e.wanted for what was learned
+// earlier.
 func (e *Engine) setWanted(to Wanted) (done bool) {
 	revision := e.wanted.revision + 1 // the first, if several were set since
 	if !e.sync.taking {
@@ -328,6 +329,10 @@ func (e *Engine) setWanted(to Wanted) (done bool) {
 			return false
 		}
 	}
+	if e.sync.objects.bulk.intake.isOpen {
+		e.sync.takeMany(shortBatch)
+		return false
+	}
 	if !e.sources.take(wantedChunk, revision) {
 		return false
 	}
@@ -337,13 +342,14 @@ func (e *Engine) setWanted(to Wanted) (done bool) {
 	return true
 }
 
-// yields reports whether objects go first: those that others wait for are on their way, and routes,
-// which take longer to be taken in than to be written, would hold them up.
+// yields reports whether objects go first: those that others wait for are on their way, and what
+// waits, which takes longer to be taken in than to be written, would hold them up.
 func (e *Engine) yields() bool {
 	return e.sync.taking && e.table.now.Before(e.objectsFirst) && e.sync.isPreparing()
 }
 
-// beginWanted hands over all but the routes, and reports whether objects have changed.
+// beginWanted hands over all but the routes and the objects that may be many, and reports whether
+// objects have changed.
 func (e *Engine) beginWanted(to Wanted, revision uint64) (objects bool) {
 	e.selection.protect(to.Own, to.Peers)
 	e.selection.keepOut(to.Services)
@@ -360,7 +366,7 @@ func (e *Engine) beginWanted(to Wanted, revision uint64) (objects bool) {
 		}
 	}
 	if objects {
-		e.sync.setObjects(&to.Sources, revision)
+		e.sync.beginObjects(&to.Sources, revision)
 	}
 	return objects
 }

@@ -40,7 +40,7 @@ type object struct {
 	needs   []route.ObjectKey // of what was wanted last
 	writes  uint64            // ops cut: look-ups from before them are void
 	put     time.Time         // acknowledged last, by this agent
-	pass    uint64            // the last of setObjects in which a source wanted it
+	pass    uint64            // the last of beginObjects in which a source wanted it
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -69,13 +69,12 @@ type objects struct {
 	lost    []record // that the journal is to know
 
 	changed bool   // Engine.ObjectsChanged is to be signalled
-	pass    uint64 // counts setObjects
+	pass    uint64 // counts beginObjects
 
 	soon    []*object // to be looked up at once
-	looking bool      // one of them is being looked up
+	looking *object   // one of them is being looked up
 	held    bool      // a deletion waits until all of them were
-	turn    []*object // the rotation: those that are wanted, but for listed
-	listed  []*object // those that are wanted and are not looked up
+	turn    []*object // the rotation: those that are wanted, but for bulk.wanted
 	cursor  int       // in turn
 	next    time.Time // look-up of the rotation
 }
@@ -149,76 +148,71 @@ func (s *syncer) forgetObject(e *entry) {
 	e.set(isGone)
 }
 
-// setObjects takes what all sources want. Of two that want one object the first has it.
-func (s *syncer) setObjects(sources *[numSources]Source, revision uint64) {
-	s.objects.pass++
-	tables, turn, listed := s.objects.tables, s.objects.turn, s.objects.listed
-	n := 0
-	for _, source := range sources {
-		n += len(source.Objects)
-	}
-	s.objects.turn, s.objects.listed = nil, make([]*object, 0, n)
-	s.objects.tables = make(map[route.TableID]*object)
-	var changed []*object
+// beginObjects takes what all sources want, but for objects that may be many: takeMany goes on with
+// those, part by part, while what they need is on its way. Of two sources that want one object the
+// first has it.
+func (s *syncer) beginObjects(sources *[numSources]Source, revision uint64) {
+	x := &s.objects
+	changed := false
+	tables, before := x.tables, x.turn
+	x.tables, x.turn = make(map[route.TableID]*object), nil
+	x.pass++
+	x.bulk.begin(revision)
 	for i, source := range sources {
-		was := endpointsBefore(s.objects.endpoints.wanted[i])
-		wanted := make([]*object, 0, len(source.Objects))
 		for _, w := range source.Objects {
-			var o *object
-			end, isEndpoint := w.(route.Endpoint)
-			if isEndpoint {
-				o = was.find(end)
-			}
-			same := o != nil && o.source == sourceID(i)
-			if o == nil {
-				o = s.object(w.Key())
-			}
-			if isEndpoint {
-				wanted = append(wanted, o)
-			}
-			if o.pass == s.objects.pass {
+			if _, many := w.(route.Endpoint); many && x.bulk.provided {
+				x.bulk.intake.todo = append(x.bulk.intake.todo, wantedObject{w, sourceID(i)})
 				continue
 			}
-			o.pass = s.objects.pass
-			if s.isListed(o.key) {
-				s.objects.listed = append(s.objects.listed, o)
-			} else {
-				s.objects.turn = append(s.objects.turn, o)
-			}
-			if same {
+			o := s.object(w.Key())
+			if o.pass == x.pass {
 				continue
 			}
-			s.setNeeds(o, w.Needs())
+			o.pass = x.pass
+			x.turn = append(x.turn, o)
 			if t, ok := w.(route.Table); ok {
-				s.objects.tables[t.TableID] = o
+				x.tables[t.TableID] = o
 			}
-			if o.want == nil || o.want.digest != w.Digest() || o.source != sourceID(i) {
-				s.wantObject(o, &forward{digest: w.Digest(), object: w}, sourceID(i), revision)
-				changed = append(changed, o)
-			}
-		}
-		s.objects.endpoints.wanted[i] = wanted
-	}
-	for _, before := range [][]*object{turn, listed} {
-		for _, o := range before {
-			if o.pass != s.objects.pass && o.want != nil {
-				s.wantObject(o, nil, unknownSource, revision)
-				changed = append(changed, o)
-			}
+			changed = s.wantAnew(o, w, sourceID(i), revision) || changed
 		}
 	}
-	// Objects wait for one another, but none for those that may be many.
-	if slices.ContainsFunc(changed, func(o *object) bool { return !s.isListed(o.key) }) {
-		changed = s.objects.all()
-	}
-	for _, o := range changed {
-		s.settle(o.entry)
+	changed = s.dropObjects(before, revision) || changed
+	if changed { // they wait for one another
+		for _, o := range x.turn {
+			s.settle(o.entry)
+		}
+		s.settleLeaving()
 	}
 	for t, o := range tables {
-		if s.objects.tables[t] != o {
+		if x.tables[t] != o {
 			s.release(o)
 		}
 	}
+}
+
+// wantAnew takes what is wanted of o, and reports whether that has changed.
+func (s *syncer) wantAnew(o *object, w route.Object, by sourceID, revision uint64) (isNew bool) {
+	s.setNeeds(o, w.Needs())
+	if o.want != nil && o.want.digest == w.Digest() && o.source == by {
+		return false
+	}
+	s.wantObject(o, &forward{digest: w.Digest(), object: w}, by, revision)
+	return true
+}
+
+// dropObjects: what no source wants any more of those that were wanted before may go.
+func (s *syncer) dropObjects(before []*object, revision uint64) (any bool) {
+	var gone []*object
+	for _, o := range before {
+		if o.pass != s.objects.pass && o.want != nil {
+			s.wantObject(o, nil, unknownSource, revision)
+			gone = append(gone, o)
+		}
+	}
+	for _, o := range gone {
+		s.settle(o.entry)
+	}
+	return len(gone) > 0
 }
 
 func (s *syncer) setNeeds(o *object, needs []route.ObjectKey) {
@@ -327,7 +321,7 @@ func (s *syncer) settleWaiting() time.Time {
 // settleObjects: objects wait for one another.
 func (s *syncer) settleObjects() {
 	s.objects.written, s.objects.settled = false, s.now
-	for _, all := range [...][]*object{s.objects.turn, s.objects.listed} {
+	for _, all := range [...][]*object{s.objects.turn, s.objects.bulk.wanted} {
 		for _, o := range all {
 			if s.stateOf(o.entry) != Programmed {
 				s.settle(o.entry)
@@ -345,7 +339,7 @@ func (s *syncer) settleLeaving() {
 
 // isObjectBarred reports whether o must not be put now.
 func (s *syncer) isObjectBarred(o *object) bool {
-	return o.is(isForeign) || s.obstacle(o) != route.ObjectKey{}
+	return o.is(isForeign) || s.isUntaken(o) || s.obstacle(o) != route.ObjectKey{}
 }
 
 // obstacle returns an object that o waits for: one that it needs is not there yet, or is another
@@ -383,7 +377,7 @@ func (s *syncer) isNeeded(e *entry) bool {
 	if s.isLedThrough(o.key) {
 		return true
 	}
-	if len(s.objects.soon) > 0 || s.objects.looking {
+	if len(s.objects.soon) > 0 || s.objects.looking != nil {
 		s.objects.held = true
 		return true
 	}
@@ -494,7 +488,7 @@ func (s *syncer) nextObject() (*object, time.Time) {
 	for len(x.soon) > 0 {
 		o := x.soon[0]
 		if x.soon = x.soon[1:]; s.canLookUp(o) {
-			x.looking = true
+			x.looking = o
 			return o, time.Time{}
 		}
 	}
@@ -534,7 +528,7 @@ func (s *syncer) canLookUp(o *object) bool {
 // lookedUp takes the answer of a look-up, if nothing was written meanwhile.
 func (s *syncer) lookedUp(x spot) (lost bool) {
 	o := x.object
-	s.objects.looking = false
+	s.objects.looking = nil
 	s.objects.next = s.now.Add(max(objectInterval/time.Duration(max(len(s.objects.turn), 1)),
 		spotShare*x.took))
 	if x.generation != s.generation || x.writes != o.writes || x.want != o.want ||
@@ -673,8 +667,15 @@ func (s *syncer) tryDependants(b *batch) {
 
 // isPreparing reports whether objects that others need are being looked up or written.
 func (s *syncer) isPreparing() bool {
-	if !s.present || s.objects.looking || len(s.objects.soon) > 0 {
-		return s.present
+	if !s.present {
+		return false
+	}
+	next := s.objects.looking
+	if next == nil && len(s.objects.soon) > 0 {
+		next = s.objects.soon[0]
+	}
+	if next != nil && !s.stateOf(next.entry).IsAcknowledged() {
+		return true
 	}
 	for _, b := range s.flying {
 		for _, op := range b.objects {

@@ -72,13 +72,19 @@ func TestRoutesAreTakenInAfterObjectsThatOthersNeed(t *testing.T) {
 func TestEngineThatYieldsComesAgain(t *testing.T) {
 	e := New(Config{Dataplane: newFake(node("a")), Log: slog.New(slog.DiscardHandler)})
 	e.sync.present, e.sync.taking = true, true
-	e.sync.objects.looking, e.checking, e.resolving = true, true, true // until that is answered
+	e.sync.objects.looking = &object{entry: &entry{want: &forward{digest: 1}}}
+	e.checking, e.resolving = true, true // until that is answered
 	e.pending.wanted = &Wanted{}
 	now := time.Now()
 	e.objectsFirst = now.Add(time.Microsecond)
 	if e.workAt(now) {
 		t.Fatal("does not yield")
 	}
+	e.sync.objects.looking.actual = 1
+	if e.yields() {
+		t.Error("yields to a look at what is there")
+	}
+	e.sync.objects.looking.actual = 0
 	time.Sleep(time.Millisecond)
 	if wait := e.dispatch(nil, nil); wait > objectsHead {
 		t.Errorf("comes again in %v", wait)

@@ -15,16 +15,20 @@ import (
 // tunnelled has a node with tunl0, and two other nodes, one of them in the node's own network.
 func tunnelled(t *testing.T, f func(*testing.T, *running)) {
 	bubble(t, func(t *testing.T, r *running) {
-		facts := node("a")
-		facts.Interfaces = append(facts.Interfaces,
-			route.Interface{Name: "tunl0", Index: 4, Up: true})
 		r.dp.foreign[key("0.0.0.0/0")] = true
-		r.dp.tell(facts)
+		r.tellOfTunnels()
 		r.encapsulate("10.0.0.2", "192.0.2.1")
 		synctest.Wait()
 		r.dp.printObjectOps()
 		f(t, r)
 	})
+}
+
+func (r *running) tellOfTunnels() {
+	facts := node("a")
+	facts.Interfaces = append(facts.Interfaces,
+		route.Interface{Name: "tunl0", Index: 4, Up: true})
+	r.dp.tell(facts)
 }
 
 // encapsulate wants tunnels to these nodes: always for 10.1/16, across subnets for 10.2/16.
@@ -323,6 +327,107 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 		r.encapsulate(nodes...)
 		time.Sleep(time.Minute)
 		check(t, "after a restart", r.dp.printObjectOps())
+	})
+}
+
+// tunnelObjects are an interface for tunnels with an address, and tunnels to these nodes.
+func tunnelObjects(nodes ...string) []route.Object {
+	all := []route.Object{route.Link{Name: "tunl0", Kind: route.IPIPTunnel},
+		route.Up{Interface: "tunl0"}, on("tunl0", "10.9.0.1/32")}
+	for _, n := range nodes {
+		all = append(all, route.Endpoint{Interface: "tunl0", Outer: addr(n)})
+	}
+	return all
+}
+
+// An interface and its state are written before the tunnels on it are taken in. Its address, which
+// no tunnel needs, is written meanwhile.
+func TestTunnelsAreTakenInAfterTheirInterface(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.tellOfTunnels()
+		r.dp.slow = 5 * time.Millisecond
+		began := time.Now()
+		r.setObjects(route.Own, tunnelObjects("10.0.0.2")...)
+		for _, step := range []struct {
+			at, wanted, there int
+		}{{4, 3, 0}, {9, 3, 1}, {11, 4, 2}} {
+			time.Sleep(time.Duration(step.at)*time.Millisecond - time.Since(began))
+			synctest.Wait()
+			if o := r.Stats().Objects; o.Desired != step.wanted || o.Programmed != step.there {
+				t.Errorf("after %d ms: %+v, want %+v", step.at, o, step)
+			}
+		}
+	})
+}
+
+// A tunnel that waits for its interface is not made when that comes, if it is not in the newest
+// list, though that is taken in only then.
+func TestTunnelThatIsNotInTheNewestListIsNotMade(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.tellOfTunnels()
+		r.dp.slow = 25 * time.Millisecond // more than objectsHead
+		r.setObjects(route.Own, tunnelObjects("10.0.0.2", "10.0.0.3")...)
+		time.Sleep(40 * time.Millisecond)
+		synctest.Wait()
+		if o := r.Stats().Objects; o.Desired != 5 || o.Programmed != 1 {
+			t.Fatalf("while the interface comes up: %+v", o)
+		}
+		r.setObjects(route.Own, tunnelObjects("10.0.0.3")...)
+		time.Sleep(time.Second)
+		check(t, "made", r.dp.printObjectOps(), "put new interface tunl0", "put interface tunl0",
+			"put address 10.9.0.1/32 of tunl0", "put tunnel to 10.0.0.3 by tunl0")
+	})
+}
+
+// Of two sources that want one tunnel the first has it, and then the other.
+func TestTunnelThatTwoSourcesWant(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		end := route.Endpoint{Interface: "tunl0", Outer: addr("10.0.0.2")}
+		origin := func() route.Origin {
+			synctest.Wait()
+			return r.FindObject(end.Key()).Origin
+		}
+		r.setObjects(route.External, end)
+		if o := origin(); o != route.Own {
+			t.Errorf("wanted by both: %v's", o)
+		}
+		r.setObjects(route.Own)
+		if o := origin(); o != route.External {
+			t.Errorf("wanted by one: %v's", o)
+		}
+	})
+}
+
+// A refused tunnel whose time comes while a list is taken in is tried again.
+func TestTunnelIsTriedAgainWhileAListIsTakenIn(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		end := route.Endpoint{Interface: "tunl0", Outer: addr("10.0.0.9")}
+		r.dp.state(func() { r.dp.refuseObject[end.Key()] = errGone })
+		r.setObjects(route.Own, end)
+		synctest.Wait()
+		r.dp.heal()
+		r.mu.Lock()
+		s := r.Engine.sync
+		s.now = s.now.Add(time.Minute)
+		s.beginObjects(&r.wanted.Sources, r.revision)
+		s.retry()
+		s.takeMany(shortBatch)
+		waits := s.objects.puts.len()
+		r.mu.Unlock()
+		if waits != 1 {
+			t.Errorf("%d tunnels are to be made", waits)
+		}
+	})
+}
+
+func TestObjectDoesNotWaitForOneThatIsNotWantedAnyMore(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link, a := route.Link{Name: "eth0"}, on("eth0", "192.168.4.7/24")
+		r.dp.state(func() { r.dp.refuseObject[link.Key()] = errGone })
+		r.setObjects(route.External, link, a)
+		check(t, "refused", r.dp.printObjectOps())
+		r.setObjects(route.External, a)
+		check(t, "without it", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
 	})
 }
 
