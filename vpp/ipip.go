@@ -45,9 +45,16 @@ const likeLinux = tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_HOP_LIMIT 
 	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_ENCAP_COPY_ECN |
 	tunnel_types.TUNNEL_API_ENCAP_DECAP_FLAG_DECAP_COPY_ECN
 
-// ipips are the IPIP interfaces that endpoints were put on, by name: a node that joins costs no
-// look-up. They belong to those who write. The zero value is ready to use.
+// ipips are the IPIP interfaces that were made or that endpoints were put on, by name: what is put
+// on one costs no look-up. They belong to those who write. The zero value is ready to use.
 type ipips map[string]linkID
+
+func (i *ipips) note(name string, on linkID) {
+	if *i == nil {
+		*i = ipips{}
+	}
+	(*i)[name] = on
+}
 
 // ipipIndex looks an interface up once, and again when one with its index was deleted.
 func (l *session) ipipIndex(ctx context.Context, name string) (uint32, error) {
@@ -59,15 +66,13 @@ func (l *session) ipipIndex(ctx context.Context, name string) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if l.ipips == nil {
-		l.ipips = ipips{}
-	}
-	l.ipips[name] = linkID{index, deleted[index]}
+	l.ipips.note(name, linkID{index, deleted[index]})
 	return index, nil
 }
 
 func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) {
 	clear(l.ipips)
+	deleted := l.gone.counts()
 	r, err := ask[ipip.IpipAddTunnelReply](ctx, l.conn, &ipip.IpipAddTunnel{
 		Tunnel: ipip.IpipTunnel{Instance: ipipInstance, Src: encodeAddress(want.Source),
 			Dst: encodeAddress(netip.IPv4Unspecified()), Flags: likeLinux,
@@ -87,7 +92,11 @@ func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) 
 	}
 	// What is there is of an interface that had the index, and was deleted by another program.
 	err = l.deleteEndpoints(ctx, r.SwIfIndex)
-	return uint32(r.SwIfIndex), err
+	index := uint32(r.SwIfIndex)
+	if err == nil {
+		l.ipips.note(want.Name, linkID{index, deleted[index]})
+	}
+	return index, err
 }
 
 // removeIPIP deletes the endpoints first: they would outlive the interface, and be those of the
@@ -216,11 +225,7 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 	for i, a := range change(ctx, l.conn, reqs) {
 		op := asked[i]
 		gone := errors.Is(a.err, noSuchInterface) // a moment ago, by another program
-		if gone {
-			a.err = fmt.Errorf("%w %s", route.ErrNoLink, op.end.Interface)
-			clear(l.ipips)
-			l.readSoon()
-		}
+		a.err = l.onLink(op.end.Interface, a.err)
 		if op.put && errors.Is(a.err, entryExists) ||
 			!op.put && (gone || errors.Is(a.err, noSuchEntry)) {
 			a.err = nil

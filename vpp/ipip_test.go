@@ -195,12 +195,33 @@ func TestNodesThatJoinCostNoLookUp(t *testing.T) {
 		t.Errorf("made anew, it leads to %v", all)
 	}
 
+	up := route.Up{Interface: testTunnel.Name}
+	address := route.Address{Interface: testTunnel.Name,
+		Address: netip.MustParsePrefix("192.0.2.1/32")}
 	s.RemoveInterface("ipip17900000")
-	if err := put("192.0.2.3"); !errors.Is(err, route.ErrNoLink) {
-		t.Errorf("deleted: %v", err)
+	for _, err := range []error{a.PutObject(t.Context(), address), put("192.0.2.3"),
+		a.PutObject(t.Context(), up)} {
+		if !errors.Is(err, route.ErrNoLink) {
+			t.Errorf("deleted: %v", err)
+		}
 	}
-	s.AddInterface("takes the index, too")
 	check(t, a.PutObject(t.Context(), other))
+	s.RemoveInterface("ipip17900000")
+	s.AddInterface("takes the index, too")
+	a.await(t, "the other interface", func(f route.Facts) bool {
+		_, there := f.Interface("takes the index, too")
+		return there
+	})
+	if err := a.PutObject(t.Context(), up); !errors.Is(err, route.ErrNoLink) {
+		t.Errorf("another interface has the index: %v", err)
+	}
+	check(t, a.PutObject(t.Context(), other))
+	for _, o := range []route.Object{up, address} {
+		check(t, a.PutObject(t.Context(), o))
+		if found, err := a.Object(t.Context(), o.Key()); err != nil || found != o {
+			t.Errorf("made again, it has %v (%v), want %v", found, err, o)
+		}
+	}
 	check(t, put("192.0.2.3"))
 	want[0] = netip.MustParseAddr("192.0.2.3")
 	if all := s.Endpoints(testTunnel.Name); !slices.Equal(all, want) {

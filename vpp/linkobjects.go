@@ -29,6 +29,25 @@ func (l *session) findLink(ctx context.Context, name string) (index uint32, up b
 	return uint32(d.SwIfIndex), d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0, nil
 }
 
+// indexToPut is findLink for those who write.
+func (l *session) indexToPut(ctx context.Context, name string) (index uint32, err error) {
+	if route.EncapBy(name) == route.IPIP {
+		return l.ipipIndex(ctx, name)
+	}
+	index, _, err = l.findLink(ctx, name)
+	return index, err
+}
+
+// onLink is an answer of VPP's about an interface that may just have gone.
+func (l *session) onLink(name string, err error) error {
+	if !errors.Is(err, noSuchInterface) {
+		return err
+	}
+	clear(l.ipips)
+	l.readSoon()
+	return fmt.Errorf("%w %s", route.ErrNoLink, name)
+}
+
 func readUp(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
 	_, up, err := l.findLink(ctx, k.Interface)
 	if err != nil || !up {
@@ -39,12 +58,12 @@ func readUp(ctx context.Context, l *session, k route.ObjectKey) (route.Object, e
 
 func putUp(ctx context.Context, l *session, o route.Object) error {
 	name := o.Key().Interface
-	index, _, err := l.findLink(ctx, name)
+	index, err := l.indexToPut(ctx, name)
 	if err != nil {
 		return err
 	}
 	err = l.setFlags(ctx, index, interface_types.IF_STATUS_API_FLAG_ADMIN_UP)
-	return wrap(err, "set interface %s up", name)
+	return wrap(l.onLink(name, err), "set interface %s up", name)
 }
 
 // removeUp leaves an interface up that nobody wants up any more, unless we have made it.
@@ -82,7 +101,8 @@ func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Obje
 // putAddress succeeds if the interface has the address with the same length. VPP refuses subnets
 // that overlap with another in the table, unless they are equal and on one interface.
 func putAddress(ctx context.Context, l *session, o route.Object) error {
-	a, index, err := l.addressOf(ctx, o.Key())
+	a := o.(route.Address)
+	index, err := l.indexToPut(ctx, a.Interface)
 	if err != nil {
 		return err
 	}
@@ -94,7 +114,7 @@ func putAddress(ctx context.Context, l *session, o route.Object) error {
 			return nil
 		}
 	}
-	return wrap(err, "add address %s to interface %d", a.Address, index)
+	return wrap(l.onLink(a.Interface, err), "add address %s to interface %d", a.Address, index)
 }
 
 // removeAddress looks first. Given another length than the address has, VPP would remove the
