@@ -160,23 +160,40 @@ func (p *plane) calm(ctx context.Context) error {
 	return err
 }
 
-// known hands the facts that were read already to an engine, and then those that come.
+// known hands the facts that were read already to an engine, and then those that come. It notes
+// when routes were acknowledged last: the engine has that before it shows them as programmed.
 type known struct {
 	*connected
 	facts chan route.Facts
+	acked *time.Time
 }
 
 func (k known) Facts() <-chan route.Facts { return k.facts }
 
+func (k known) Apply(ctx context.Context, ops []route.Op, done func(i int, err error)) error {
+	err := k.connected.Apply(ctx, ops, done)
+	*k.acked = time.Now()
+	return err
+}
+
+func (k known) Start(ops []route.Op, done func(i int, err error), ended func(error)) bool {
+	return k.connected.Start(ops, done, func(err error) {
+		*k.acked = time.Now()
+		ended(err)
+	})
+}
+
 // engine runs the FIB engine over the connection, with a journal, until stop.
 func (c *connected) engine(ctx context.Context, journal string) *engine {
 	ctx, cancel := context.WithCancel(ctx)
-	k := known{c, make(chan route.Facts)}
+	acked := new(time.Time)
+	k := known{c, make(chan route.Facts), acked}
 	var wait sync.WaitGroup
 	wait.Go(func() { k.pass(ctx) })
 	e := runEngine(ctx, k, journal)
 	stop := e.stop
 	e.stop = func() { cancel(); stop(); wait.Wait() }
+	e.acked = acked
 	return e
 }
 
@@ -198,7 +215,8 @@ func (k known) pass(ctx context.Context) {
 // engine is the agent's FIB engine in this process.
 type engine struct {
 	*fib.Engine
-	stop func()
+	stop  func()
+	acked *time.Time // see known; nil without VPP
 }
 
 func runEngine(ctx context.Context, d fib.Dataplane, journal string) *engine {

@@ -45,10 +45,6 @@ func tunnels(l *lab) error {
 // tunnelNodes is how many other nodes there are.
 const tunnelNodes = 1000
 
-// beforeFill is a rest: the agent has read the interfaces again that went, its own and those of the
-// raw writer.
-const beforeFill = 100 * time.Millisecond
-
 func (l *lab) fillTunnels() error {
 	b, p := l.b, l.plane
 	t, err := l.tunnelAgent(p.socket, "journal-fill", route.IPIP)
@@ -63,8 +59,7 @@ func (l *lab) fillTunnels() error {
 	defer w.close()
 	full, empty := tunnelCluster(tunnelNodes), tunnelCluster(0)
 	var byAgent, byRaw series
-	err = rounds(b.pick(15, 5), func() error {
-		time.Sleep(beforeFill)
+	err = rounds(b.pick(45, 5), func() error {
 		took, err := t.take(b.ctx, full)
 		byAgent = append(byAgent, took.Seconds()*1000)
 		if err == nil {
@@ -72,7 +67,6 @@ func (l *lab) fillTunnels() error {
 		}
 		return err
 	}, func() error {
-		time.Sleep(beforeFill)
 		x, err := w.tunnelTo(tunnelSource.Addr(), tunnelAddress, full)
 		if err != nil {
 			return err
@@ -267,7 +261,8 @@ func (a *tunnelAgent) give(ctx context.Context, s *calico.Snapshot) error {
 	}
 }
 
-// take hands over a snapshot and returns how long it took until all of it was acknowledged.
+// take hands over a snapshot and returns how long it took until the last of its routes was
+// acknowledged.
 func (a *tunnelAgent) take(ctx context.Context, s *calico.Snapshot) (time.Duration, error) {
 	routes := len(s.Nodes) - 1
 	objects := routes
@@ -290,7 +285,7 @@ func (a *tunnelAgent) take(ctx context.Context, s *calico.Snapshot) (time.Durati
 		}
 		return nil
 	})
-	return time.Since(began), err
+	return a.acked.Sub(began), err
 }
 
 // rawTunnel is an interface that the raw writer has made, with its routes.
