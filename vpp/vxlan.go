@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -297,13 +299,49 @@ func (l *session) applyVXLAN(ctx context.Context, ops []endpointOp) {
 			}
 		}
 	}
-	makings = l.makeTunnels(ctx, makings)
-	l.setTunnels(ctx, makings)
-	l.finishTunnels(ctx, makings)
-	l.undoTunnels(ctx, makings)
-	for _, m := range makings {
-		m.done(m.err)
+	for some := range l.bursts(ctx, makings) {
+		some = l.makeTunnels(ctx, some)
+		l.setTunnels(ctx, some)
+		l.finishTunnels(ctx, some)
+		l.undoTunnels(ctx, some)
+		for _, m := range some {
+			m.done(m.err)
+		}
 	}
+}
+
+// Workers of VPP stand still while an interface is made, and its main thread is busy. Between so
+// many tunnels there is a rest in which packets go on, which is a multiple of the time that they
+// took (docs/decisions/0025-vxlan-on-vpp.md).
+const (
+	burst     = 32
+	restShare = 2
+	maxRest   = 50 * time.Millisecond
+)
+
+// bursts has all at once where VPP has no workers: then nothing waits for a barrier.
+func (l *session) bursts(ctx context.Context, all []*making) iter.Seq[[]*making] {
+	return func(yield func([]*making) bool) {
+		if len(all) <= burst || !l.hasWorkers(ctx) {
+			yield(all)
+			return
+		}
+		var rest time.Duration
+		for some := range slices.Chunk(all, burst) {
+			time.Sleep(rest)
+			began := time.Now()
+			if !yield(some) {
+				return
+			}
+			rest = min(restShare*time.Since(began), maxRest)
+		}
+	}
+}
+
+// hasWorkers is true where VPP does not say.
+func (l *session) hasWorkers(ctx context.Context) bool {
+	r, err := ask[vlib.ShowThreadsReply](ctx, l.conn, &vlib.ShowThreads{})
+	return err != nil || len(r.ThreadData) > 1
 }
 
 // beforeVXLAN reads all interfaces, and the tunnels of ours among them.

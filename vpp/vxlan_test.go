@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.fd.io/govpp/api"
+	interfaces "go.fd.io/govpp/binapi/interface"
+	"go.fd.io/govpp/binapi/vxlan"
 
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/vpp"
@@ -217,6 +220,54 @@ func TestVXLANTunnelsAreNoInterfaces(t *testing.T) {
 	if len(all) != len(ops) || reads > 100 || addresses > 8*reads {
 		t.Errorf("%d tunnels, %d readings of interfaces, %d of addresses", len(all), reads,
 			addresses)
+	}
+}
+
+// Between every 32 tunnels there is a rest for the workers, twice as long as these took.
+func TestVXLANTunnelsArePaced(t *testing.T) {
+	for _, workers := range []int{0, 1} {
+		s, a := startVXLAN(t)
+		s.SetWorkers(workers)
+		type write struct {
+			tunnels     int
+			first, last time.Time
+		}
+		var bursts []write
+		isOver := true
+		s.Refuse(func(m api.Message) int32 {
+			switch m.(type) {
+			case *vxlan.VxlanAddDelTunnelV3:
+				if isOver {
+					isOver, bursts = false, append(bursts, write{first: time.Now()})
+				}
+				bursts[len(bursts)-1].tunnels++
+			case *interfaces.SwInterfaceTagAddDel:
+				isOver, bursts[len(bursts)-1].last = true, time.Now()
+			}
+			return 0
+		})
+		var ops []route.ObjectOp
+		for i := range 100 {
+			e := vtepAt(fmt.Sprintf("192.0.2.%d", i+1), "66:00:00:00:01:01")
+			ops = append(ops, route.ObjectOp{Key: e.Key(), Put: e})
+		}
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		s.Refuse(nil)
+		sizes := []int{}
+		for i, b := range bursts {
+			sizes = append(sizes, b.tunnels)
+			if i == 0 {
+				continue
+			}
+			before := bursts[i-1]
+			took, rest := before.last.Sub(before.first), b.first.Sub(before.last)
+			if rest < min(2*took, 50*time.Millisecond) {
+				t.Errorf("after %v a rest of %v", took, rest)
+			}
+		}
+		if want := [][]int{{100}, {32, 32, 32, 4}}[workers]; !slices.Equal(sizes, want) {
+			t.Errorf("%d workers: tunnels are made %v at a time, want %v", workers, sizes, want)
+		}
 	}
 }
 

@@ -247,6 +247,9 @@ var handlers = map[string]func(a answer, m api.Message){
 			a.send(&teib.TeibDetails{Entry: e})
 		}
 	},
+	"show_threads": func(a answer, _ api.Message) {
+		a.send(&vlib.ShowThreadsReply{ThreadData: make([]vlib.ThreadData, 1+a.server.workers)})
+	},
 	"add_node_next": func(a answer, m api.Message) {
 		next, retval := a.server.addNodeNext(m.(*vlib.AddNodeNext))
 		a.send(&vlib.AddNodeNextReply{Retval: retval, NextIndex: next})

@@ -45,6 +45,7 @@ type Server struct {
 	faults   faults
 
 	hostLinks map[string]bool // the kernel's interfaces, by name
+	workers   int             // threads besides the main one
 
 	// One generation of VPP: all that a restart makes anew.
 	pid      uint32
@@ -72,6 +73,13 @@ func Start(path string) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// SetWorkers has VPP say that it has so many.
+func (s *Server) SetWorkers(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers = n
 }
 
 // Unserved is a VPP without a socket, to which Dial connects.
