@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/calico/kubernetes"
@@ -83,8 +86,17 @@ type relay struct {
 	open   map[net.Conn]bool
 }
 
+// newRelay tries again where the address is in use: that of a relay that was closed is held by each
+// child of this process that was forked meanwhile, until it runs its program.
 func newRelay(listen, to string) (*relay, error) {
 	l, err := net.Listen("tcp4", listen)
+	for range 100 {
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+		l, err = net.Listen("tcp4", listen)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,12 +2,15 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
@@ -146,8 +149,19 @@ func (l *lab) monitor(t *testing.T, us *agentNode, nine *birdNode) string {
 		})
 	}
 	blocks := nine.config.Blocks
-	await(t, "the monitor listens", func(ctx context.Context) error {
-		_, err := us.NS.Run(ctx, "sh", "-c", "ss -Htn state established dport = :50051 | grep -q .")
+	const probe = "10.1.6.0/26" // comes and goes until it is seen, and is left out
+	announced := false
+	await(t, "the monitor listens", func(context.Context) error {
+		if nine.config.Blocks = blocks; !announced {
+			nine.config.Blocks = append(slices.Clone(blocks), pfx(probe))
+		}
+		announced = !announced
+		nine.reconfigure(t)
+		time.Sleep(200 * time.Millisecond)
+		log, err := os.ReadFile(p.LogPath())
+		if err == nil && !strings.Contains(string(log), probe) {
+			err = errors.New("it has not shown a change")
+		}
 		return err
 	})
 	nine.config.Blocks = append(blocks, pfx("10.1.7.0/26"))
@@ -159,5 +173,8 @@ func (l *lab) monitor(t *testing.T, us *agentNode, nine *birdNode) string {
 	check(t, p.Stop())
 	log, err := os.ReadFile(p.LogPath())
 	check(t, err)
-	return string(log)
+	lines := slices.DeleteFunc(strings.SplitAfter(string(log), "\n"), func(line string) bool {
+		return strings.Contains(line, probe)
+	})
+	return strings.Join(lines, "")
 }
