@@ -29,7 +29,8 @@ func (l *session) findLink(ctx context.Context, name string) (index uint32, up b
 	return uint32(d.SwIfIndex), d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0, nil
 }
 
-// indexToPut is findLink for those who write.
+// indexToPut is findLink for those who write. That an IPIP interface was deleted, and another one
+// has its index, is known when VPP's event has come.
 func (l *session) indexToPut(ctx context.Context, name string) (index uint32, err error) {
 	if route.EncapBy(name) == route.IPIP {
 		return l.ipipIndex(ctx, name)

@@ -328,7 +328,10 @@ func (l *session) bursts(ctx context.Context, all []*making) iter.Seq[[]*making]
 		}
 		var rest time.Duration
 		for some := range slices.Chunk(all, burst) {
-			time.Sleep(rest)
+			select {
+			case <-time.After(rest):
+			case <-ctx.Done(): // each is told by its own request
+			}
 			began := time.Now()
 			if !yield(some) {
 				return

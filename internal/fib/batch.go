@@ -17,7 +17,8 @@ const (
 	batchSize = 4096
 	longBatch = 4 * batchSize
 	// shortBatch is how many objects a batch puts, so that routes through the first are under way
-	// while the rest is, and how many ops are worth a batch behind one that is in flight.
+	// while the rest is, how many are taken in at a time, and how many ops are worth a batch behind
+	// one that is in flight.
 	shortBatch = 256
 	// A refused op is repeated after firstRetry, then twice as long each time up to lastRetry, a
 	// quarter more or less.

@@ -33,7 +33,7 @@ type bulk struct {
 
 // intake is how far takeMany has come.
 type intake struct {
-	isOpen   bool           // not all of todo is taken in
+	isOpen   bool           // from begin until todo is taken in and the rest of before is dropped
 	todo     []wantedObject // of all sources
 	taken    int            // of todo
 	before   []*object      // bulk.wanted until then
@@ -87,12 +87,15 @@ func (s *syncer) takeMany(n int) {
 	*in = intake{todo: in.todo[:0]} // its room is for the next
 }
 
-// find returns the object of what is wanted as it was, if that is the next of those before or the
-// one after that, and else nil: most lists differ by a node that has come or gone.
+// lookAhead is how many nodes that have gone at once find gets over.
+const lookAhead = 8
+
+// find returns the object of what is wanted as it was, if that is one of the next of those before,
+// and else nil: most lists differ by a node that has come or gone.
 func (in *intake) find(w wantedObject) *object {
-	for i := in.next; i < min(in.next+2, len(in.before)); i++ {
+	for i := in.next; i < min(in.next+lookAhead, len(in.before)); i++ {
 		o := in.before[i]
-		if o.want != nil && o.source == w.by && o.want.object == w.Object {
+		if o.source == w.by && o.want.object == w.Object {
 			in.next = i + 1
 			return o
 		}

@@ -19,7 +19,8 @@ const (
 	// source does not want any more is taken in at once.
 	chunk       = 2048
 	wantedChunk = 128
-	// objectsHead bounds how long routes wait for objects that others need: for some round trips.
+	// objectsHead bounds how long what is to be taken in waits for objects that it may need: for
+	// some round trips.
 	objectsHead = 20 * time.Millisecond
 	// adoptRetry is the pause before a failed listing is asked for again.
 	adoptRetry = time.Second
@@ -98,7 +99,7 @@ type Engine struct {
 	// driftLog: no line about drift before.
 	driftLog time.Time
 	wanted   Wanted // as last taken in
-	// objectsFirst: until then routes are not taken in while objects wait for one another.
+	// objectsFirst: until then nothing else is taken in while objects wait for one another.
 	objectsFirst time.Time
 
 	pending   pendingInputs // being worked through
@@ -291,6 +292,7 @@ func (e *Engine) workAt(now time.Time) (more bool) {
 		if e.table.received = 0; !done {
 			return true
 		}
+		e.inbox.nudge() // what came while the engine yielded has woken nobody
 	}
 	e.pending.wanted = nil
 	e.sources.release(e.pending.release)

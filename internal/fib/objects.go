@@ -201,7 +201,7 @@ func (s *syncer) wantAnew(o *object, w route.Object, by sourceID, revision uint6
 }
 
 // dropObjects: what no source wants any more of those that were wanted before may go.
-func (s *syncer) dropObjects(before []*object, revision uint64) (any bool) {
+func (s *syncer) dropObjects(before []*object, revision uint64) (dropped bool) {
 	var gone []*object
 	for _, o := range before {
 		if o.pass != s.objects.pass && o.want != nil {
@@ -403,6 +403,9 @@ func (s *syncer) objectsAdopted() {
 			s.want(o.entry, o.want, o.source, false)
 		}
 		s.reconsider(o)
+	}
+	for _, o := range s.objects.all() { // also those that are there as they are wanted
+		s.settle(o.entry)
 	}
 	s.settleObjects()
 }

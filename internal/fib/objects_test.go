@@ -91,6 +91,35 @@ func TestEngineThatYieldsComesAgain(t *testing.T) {
 	}
 }
 
+// What is set while the engine yields is taken when that ends, though nothing wakes it any more.
+func TestWhatIsSetWhileTheEngineYieldsIsTaken(t *testing.T) {
+	e := New(Config{Dataplane: newFake(node("a")), Log: slog.New(slog.DiscardHandler)})
+	e.sync.present = true
+	e.sync.objects.looking = &object{entry: &entry{want: &forward{digest: 1}}}
+	var w Wanted
+	set := func() {
+		w.Sources[route.External].Objects = []route.Object{route.Up{Interface: "eth1"}}
+		e.Set(w)
+		<-e.inbox.wake // as Run does
+	}
+	set()
+	for e.work() {
+	}
+	e.objectsFirst = time.Now().Add(time.Hour)
+	set()
+	if e.work() {
+		t.Fatal("does not yield")
+	}
+	e.sync.objects.looking, e.sync.objects.soon = nil, nil
+	for e.work() {
+	}
+	select {
+	case <-e.inbox.wake:
+	default:
+		t.Error("nobody looks for what was set last")
+	}
+}
+
 func TestObjectOfAnotherIsNeitherWrittenNorDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		a := on("eth0", "192.168.4.7/24")

@@ -398,6 +398,33 @@ func TestTunnelThatTwoSourcesWant(t *testing.T) {
 	})
 }
 
+// The agent is restarted while the data plane is away, and what it wants is known before that is
+// back.
+func TestTunnelsThatAreAdoptedLateAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.foreign[key("0.0.0.0/0")] = true
+		r.tellOfTunnels()
+		r.setObjects(route.Own, tunnelObjects("10.0.0.2", "10.0.0.3")...)
+		synctest.Wait()
+		r.stop()
+		facts := r.dp.now
+		r.dp.tell(route.Facts{Problem: "away"})
+		<-r.dp.facts
+		r.again()
+		r.setObjects(route.Own, tunnelObjects("10.0.0.2", "10.0.0.3")...)
+		time.Sleep(time.Second)
+		r.dp.tell(facts)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if o := r.Stats().Objects; o.Desired != 5 || o.Programmed != 5 {
+			t.Errorf("counted: %+v", o)
+		}
+		if s := r.Settled(1); s.Revision != r.revision {
+			t.Errorf("revision %d was set, settled: %+v", r.revision, s)
+		}
+	})
+}
+
 // A refused tunnel whose time comes while a list is taken in is tried again.
 func TestTunnelIsTriedAgainWhileAListIsTakenIn(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
