@@ -103,7 +103,7 @@ func (in *intake) find(w wantedObject) *object {
 	return nil
 }
 
-// isUntaken reports whether o was wanted before, and whether it still is is not known yet.
+// isUntaken reports whether takeMany has not come to o yet: it may not be wanted any more.
 func (s *syncer) isUntaken(o *object) bool {
 	return s.objects.bulk.intake.isOpen && s.isListed(o.key) && o.pass != s.objects.pass
 }

@@ -407,7 +407,6 @@ func (s *syncer) objectsAdopted() {
 	for _, o := range s.objects.all() { // also those that are there as they are wanted
 		s.settle(o.entry)
 	}
-	s.settleObjects()
 }
 
 // resetObjects: nothing is known about what is in the data plane.
@@ -668,7 +667,8 @@ func (s *syncer) tryDependants(b *batch) {
 	})
 }
 
-// isPreparing reports whether objects that others need are being looked up or written.
+// isPreparing reports whether objects that others may need are being written, or looked up before
+// that.
 func (s *syncer) isPreparing() bool {
 	if !s.present {
 		return false

@@ -102,16 +102,20 @@ func TestWhatIsSetWhileTheEngineYieldsIsTaken(t *testing.T) {
 		e.Set(w)
 		<-e.inbox.wake // as Run does
 	}
-	set()
-	for e.work() {
+	now := time.Now()
+	work := func() {
+		for e.workAt(now) {
+		}
 	}
-	e.objectsFirst = time.Now().Add(time.Hour)
 	set()
-	if e.work() {
+	work()
+	set()
+	if work(); e.wanted.revision != 0 {
 		t.Fatal("does not yield")
 	}
 	e.sync.objects.looking, e.sync.objects.soon = nil, nil
-	for e.work() {
+	if work(); e.wanted.revision != 1 {
+		t.Fatalf("revision %d is taken, want the first", e.wanted.revision)
 	}
 	select {
 	case <-e.inbox.wake:
