@@ -23,10 +23,15 @@ func (l *session) findLink(ctx context.Context, name string) (index uint32, up b
 	case err != nil:
 		return 0, false, err
 	case d == nil:
-		l.readSoon()
-		return 0, false, fmt.Errorf("%w %s", route.ErrNoLink, name)
+		return 0, false, l.noLink(name)
 	}
 	return uint32(d.SwIfIndex), d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP != 0, nil
+}
+
+// noLink is the error for an interface that is not there.
+func (l *session) noLink(name string) error {
+	l.readSoon()
+	return fmt.Errorf("%w %s", route.ErrNoLink, name)
 }
 
 // indexToPut is findLink for those who write. That an IPIP interface was deleted, and another one
@@ -39,14 +44,14 @@ func (l *session) indexToPut(ctx context.Context, name string) (index uint32, er
 	return index, err
 }
 
-// onLink is an answer of VPP's about an interface that may just have gone.
+// onLink is the error for what VPP says of an interface that may have gone a moment ago. It is for
+// those who write.
 func (l *session) onLink(name string, err error) error {
 	if !errors.Is(err, noSuchInterface) {
 		return err
 	}
 	clear(l.ipips)
-	l.readSoon()
-	return fmt.Errorf("%w %s", route.ErrNoLink, name)
+	return l.noLink(name)
 }
 
 func readUp(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {

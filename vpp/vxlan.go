@@ -319,7 +319,7 @@ const (
 	maxRest   = 50 * time.Millisecond
 )
 
-// bursts has all at once where VPP has no workers: then nothing waits for a barrier.
+// bursts yields all at once where VPP has no workers: then nothing waits for a barrier.
 func (l *session) bursts(ctx context.Context, all []*making) iter.Seq[[]*making] {
 	return func(yield func([]*making) bool) {
 		if len(all) <= burst || !l.hasWorkers(ctx) {
