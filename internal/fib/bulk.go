@@ -29,6 +29,7 @@ type bulk struct {
 
 	wanted []*object // in the order of the sources' lists, as far as they are taken in
 	intake intake
+	slice  int // how many are taken in at a time: shortBatch, or less in tests
 }
 
 // intake is how far takeMany has come.

@@ -332,7 +332,7 @@ func (e *Engine) setWanted(to Wanted) (done bool) {
 		}
 	}
 	if e.sync.objects.bulk.intake.isOpen {
-		e.sync.takeMany(shortBatch)
+		e.sync.takeMany(e.sync.objects.bulk.slice)
 		return false
 	}
 	if !e.sources.take(wantedChunk, revision) {

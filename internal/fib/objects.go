@@ -102,6 +102,7 @@ func newObjects() objects {
 		leaving: make(map[*object]struct{}), awaited: make(map[*entry]*object),
 		needers:   make(map[route.ObjectKey]map[*object]struct{}),
 		endpoints: newEndpoints(),
+		bulk:      bulk{slice: shortBatch},
 	}
 }
 

@@ -328,6 +328,10 @@ func (w *walker) handEncapsulation() {
 			}
 		}
 	}
+	if len(w.endpoints) > 0 {
+		w.endpoints = rapid.Permutation(w.endpoints).Draw(w.t, "in this order")
+		w.endpoints = append(w.endpoints, w.endpoints[0]) // twice
+	}
 	w.e.set(func(all *Wanted) {
 		all.Encapsulation, all.Sources[route.Own].Objects = w.w.encap, w.endpoints
 	})
@@ -531,6 +535,9 @@ func (w *walker) startAgent() {
 		Journal: w.journal, Recorder: w.replay,
 		Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
 	})
+	w.e.mu.Lock()
+	w.e.sync.objects.bulk.slice = rapid.IntRange(1, 5).Draw(w.t, "taken in at once")
+	w.e.mu.Unlock()
 }
 
 var walkObjects = []route.Object{
@@ -603,6 +610,15 @@ func (w *walker) settledObjects() {
 		if _, ok := w.dp.objects[k]; !ok && !inTheWay && w.dp.reach(k) == nil {
 			w.t.Fatalf("%v is not there: %v", k, w.e.objectStates())
 		}
+	}
+	programmed := 0
+	for k := range wanted {
+		if s := w.e.FindObject(k).State; s == Programmed {
+			programmed++
+		}
+	}
+	if c := w.e.Stats().Objects; c.Desired != len(wanted) || c.Programmed != programmed {
+		w.t.Fatalf("%d objects, %d programmed, counted %+v", len(wanted), programmed, c)
 	}
 	for k := range w.dp.objects {
 		if !wanted[k] && !w.others[k] && (!w.amnesia || k.Kind == route.TunnelEndpoint) {
