@@ -59,13 +59,15 @@ type remotes struct {
 
 func (r *remotes) plan(last []route.Route) RemotePlan {
 	r.paths, r.borrowed = last, map[netip.Prefix]netip.Addr{}
-	r.blocks = make([]route.Route, 0, len(r.snapshot.Blocks))
-	blocks := slices.AppendSeq(make([]netip.Prefix, 0, len(r.snapshot.Blocks)),
-		maps.Keys(r.snapshot.Blocks))
+	all := make([]route.Route, 0, len(r.snapshot.Blocks))
+	for cidr := range r.snapshot.Blocks {
+		all = append(all, route.Route{Key: route.Key{Prefix: cidr}})
+	}
 	// A block comes before those within it, which win.
-	route.SortPrefixes(blocks)
-	for _, cidr := range blocks {
-		r.addBlock(r.snapshot.Blocks[cidr])
+	route.SortRoutes(all)
+	r.blocks = all[:0] // they are filtered in place
+	for _, b := range all {
+		r.addBlock(r.snapshot.Blocks[b.Prefix])
 	}
 	p := RemotePlan{Routes: r.routes(last), Skipped: r.skipped, Unlocated: r.unlocated}
 	sortSkipped(p.Skipped)
@@ -82,13 +84,11 @@ func (r *remotes) routes(last []route.Route) []route.Route {
 		_, ok := r.borrowed[b.Prefix]
 		return ok
 	})
-	borrowed := slices.Collect(maps.Keys(r.borrowed))
-	route.SortPrefixes(borrowed)
 	r.paths = last // from the beginning
-	for _, p := range borrowed {
+	for _, p := range slices.SortedFunc(maps.Keys(r.borrowed), route.ComparePrefixes) {
 		all = append(all, r.via(p, r.borrowed[p]))
 	}
-	slices.SortFunc(all, func(a, b route.Route) int { return route.CompareKeys(a.Key, b.Key) })
+	route.SortRoutes(all)
 	return all
 }
 
