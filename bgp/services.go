@@ -170,7 +170,7 @@ func isSingleOf(ranges []netip.Prefix) func(netip.Addr) bool {
 }
 
 func sortedPrefixes(all []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(all, route.ComparePrefixes)
+	route.SortPrefixes(all)
 	return slices.Compact(all)
 }
 

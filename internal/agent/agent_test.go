@@ -526,6 +526,36 @@ func TestRefusedPlanIsHandedOverOnceASecond(t *testing.T) {
 	})
 }
 
+// A route to an address of a service goes after its announcement. Without such routes nothing is
+// planned again because services were announced.
+func TestRoutesOfServicesFollowTheirAnnouncements(t *testing.T) {
+	via := ServicesVia{Interface: "eth0", NextHops: []netip.Addr{addr("192.168.4.3")}}
+	with := cluster()
+	with.BGPConfigurations = map[string]calico.BGPConfiguration{
+		"default": {ServiceClusterIPs: []string{"10.96.0.0/12"}},
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- with
+		time.Sleep(time.Second)
+		n.take()
+		n.speaker.setDelay(100 * time.Millisecond) // much more than it takes to delete the route
+		n.snapshots <- cluster()
+		n.expect(t, time.Second, "withdraw 10.96.0.0/12", "delete 10.96.0.0/12")
+	}, func(c *Config) { c.ServicesVia = via })
+
+	inBubble(t, func(t *testing.T, n *node) {
+		n.dataplane.facts <- live
+		n.snapshots <- with
+		time.Sleep(time.Second)
+		n.stop()
+		if f := n.agent.plannedWith; len(f.Announced) == 0 || len(n.speaker.Announced()) !=
+			len(f.Announced)+1 {
+			t.Errorf("planned with %v, announced %v", f.Announced, n.speaker.Announced())
+		}
+	})
+}
+
 func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		// What an earlier run left: routes that the data plane kept.

@@ -21,7 +21,9 @@ func (a *Agent) facts(now time.Time) Facts {
 		NoDataplane: true, PeerRoutes: a.formerPeers.step(now, a.plan, a.cfg.Speaker.Peers),
 	}
 	for _, ann := range a.cfg.Speaker.Announced() {
-		f.Announced[ann.Prefix] = !ann.Service
+		if !ann.Service || a.cfg.ServicesVia.routes() {
+			f.Announced[ann.Prefix] = !ann.Service
+		}
 	}
 	if a.cfg.Resolver != nil && bgp.AsksInterface(a.snapshot) {
 		f.Outgoing = a.cfg.Resolver.Outgoing()

@@ -12,7 +12,9 @@ import (
 // formerPeers decides how long the host route to a peer (BGPPeer reachableBy) outlives the peer.
 // Without the route, the CEASE that ends the session would take another way, or none.
 type formerPeers struct {
-	removed map[route.Key]time.Time // when the speaker was first seen without the peer
+	// routes are these host routes, with when the speaker was first seen without the peer; zero: it
+	// was not.
+	routes map[route.Key]time.Time
 }
 
 // ceaseTime is how long TCP may take to deliver the CEASE of a peer that the speaker has removed.
@@ -22,26 +24,34 @@ const ceaseTime = 5 * time.Second
 // session. It asks for the peers of the speaker only where that plan has a route and not its peer.
 func (fp *formerPeers) step(now time.Time, inForce Plan,
 	speaks func() []bgp.PeerState) (routes []route.Route) {
-	removed := map[route.Key]time.Time{}
-	for _, r := range inForce.Own {
-		if r.Kind == route.Drop {
-			continue
+	known := map[route.Key]time.Time{}
+	for _, p := range inForce.BGP.Peers {
+		if p.ReachableBy.IsValid() {
+			known[route.Key{Prefix: route.HostPrefix(p.Address)}] = time.Time{}
 		}
-		a := r.Prefix.Addr()
-		if !hasPeer(inForce.BGP.Peers, a) && !slices.ContainsFunc(speaks(),
-			func(s bgp.PeerState) bool { return s.ID.Address == a }) {
-			since, again := fp.removed[r.Key]
-			if !again {
+	}
+	for _, r := range inForce.Own {
+		if _, has := known[r.Key]; !has {
+			since, had := fp.routes[r.Key]
+			if !had {
+				continue // it leads to no peer
+			}
+			a := r.Prefix.Addr()
+			switch {
+			case hasPeer(inForce.BGP.Peers, a), slices.ContainsFunc(speaks(),
+				func(s bgp.PeerState) bool { return s.ID.Address == a }):
+				since = time.Time{}
+			case since.IsZero():
 				since = now
 			}
-			if now.Sub(since) >= ceaseTime {
+			known[r.Key] = since
+			if !since.IsZero() && now.Sub(since) >= ceaseTime {
 				continue
 			}
-			removed[r.Key] = since
 		}
 		routes = append(routes, r)
 	}
-	fp.removed = removed
+	fp.routes = known
 	return routes
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestFormerPeers(t *testing.T) {
 	with := PlanFor("a", withTor("192.168.4.254"), bgp.Options{}, Facts{})
 	without := PlanFor("a", cluster(), bgp.Options{}, Facts{PeerRoutes: hostRoutes(with)})
 	up := []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.1")}}}
+	other := []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.2")}}}
 	type step struct {
 		at     int // seconds
 		plan   Plan
@@ -36,14 +38,16 @@ func TestFormerPeers(t *testing.T) {
 		"for as long as the speaker has the peer": {{0, with, up, true}, {1, without, up, true},
 			{60, without, up, true}, {61, without, nil, true}, {65, without, nil, true},
 			{66, without, nil, false}},
-		"the peer comes back": {{0, without, nil, true}, {4, with, nil, true},
-			{5, with, up, true}, {6, without, nil, true}, {10, without, nil, true},
-			{11, without, nil, false}},
-		"another peer is no reason": {{0, without, nil, true},
-			{5, without, []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.2")}}}, false}},
+		"the peer comes back": {{0, with, nil, true}, {0, without, nil, true},
+			{4, with, nil, true}, {5, with, up, true}, {6, without, nil, true},
+			{10, without, nil, true}, {11, without, nil, false}},
+		"another peer is no reason": {{0, with, nil, true}, {0, without, nil, true},
+			{5, without, other, false}},
 	} {
+		service := route.Route{Key: route.Key{Prefix: pfx("10.96.0.1/32")}, Origin: route.Own}
 		var fp formerPeers
 		for i, s := range steps {
+			s.plan.Own = append(slices.Clone(s.plan.Own), service) // which is not for a peer
 			got := fp.step(time.Unix(int64(s.at), 0), s.plan,
 				func() []bgp.PeerState { return s.speaks })
 			want := "[]"

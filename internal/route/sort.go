@@ -10,6 +10,11 @@ import (
 // Thousands of blocks and nodes are sorted for each change. IPv4 is sorted as numbers, which takes
 // a third of the time.
 
+// SortPrefixes sorts valid prefixes as ComparePrefixes has them.
+func SortPrefixes(all []netip.Prefix) {
+	sortIPv4First(all, netip.Prefix.Addr, netip.Prefix.Bits, ComparePrefixes)
+}
+
 // SortRoutes sorts routes of one table as CompareKeys has their keys.
 func SortRoutes(all []Route) {
 	sortIPv4First(all, func(r Route) netip.Addr { return r.Prefix.Addr() },

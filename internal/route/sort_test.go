@@ -10,12 +10,11 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-func sameKey(a, b route.Route) bool { return a.Key == b.Key }
-
 func TestSortsAsCompared(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var routes []route.Route
+		var prefixes []netip.Prefix
+		var keys []route.Key
 		var nodes []route.Node
 		var addrs []netip.Addr
 		for range r.IntN(40) {
@@ -24,26 +23,32 @@ func TestSortsAsCompared(t *testing.T) {
 				a = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(r.IntN(256))})
 			}
 			p, _ := a.Prefix(r.IntN(a.BitLen() + 1))
-			routes, addrs = append(routes, route.Route{Key: route.Key{Prefix: p,
-				Elevated: r.IntN(2) == 0}}), append(addrs, a)
+			prefixes, addrs = append(prefixes, p), append(addrs, a)
+			keys = append(keys, route.Key{Prefix: p, Elevated: r.IntN(2) == 0})
 			nodes = append(nodes, route.Node{Address: a, Name: string(rune('a' + r.IntN(3)))})
 		}
-		wantRoutes, wantAddrs := slices.Clone(routes), slices.Clone(addrs)
-		wantNodes := slices.Clone(nodes)
-		slices.SortFunc(wantRoutes, func(a, b route.Route) int {
-			return route.CompareKeys(a.Key, b.Key)
-		})
-		slices.SortFunc(wantAddrs, netip.Addr.Compare)
-		slices.SortFunc(wantNodes, func(a, b route.Node) int {
+		checkSorted(t, prefixes, route.SortPrefixes, route.ComparePrefixes)
+		checkSorted(t, addrs, route.SortAddrs, netip.Addr.Compare)
+		checkSorted(t, keys, func(all []route.Key) {
+			var routes []route.Route
+			for _, k := range all {
+				routes = append(routes, route.Route{Key: k})
+			}
+			route.SortRoutes(routes)
+			for i := range all {
+				all[i] = routes[i].Key
+			}
+		}, route.CompareKeys)
+		checkSorted(t, nodes, route.SortNodes, func(a, b route.Node) int {
 			return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Name, b.Name))
 		})
-		route.SortRoutes(routes)
-		route.SortAddrs(addrs)
-		route.SortNodes(nodes)
-		if !slices.EqualFunc(routes, wantRoutes, sameKey) || !slices.Equal(addrs, wantAddrs) ||
-			!slices.Equal(nodes, wantNodes) {
-			t.Fatalf("sorted as %v, %v and %v, want %v, %v and %v", routes, addrs, nodes,
-				wantRoutes, wantAddrs, wantNodes)
-		}
+	}
+}
+
+func checkSorted[T comparable](t *testing.T, all []T, sort func([]T), compare func(a, b T) int) {
+	t.Helper()
+	want := slices.SortedFunc(slices.Values(all), compare)
+	if sort(all); !slices.Equal(all, want) {
+		t.Errorf("sorted as %v, want %v", all, want)
 	}
 }
