@@ -41,6 +41,8 @@ func TestFormerPeers(t *testing.T) {
 		"the peer comes back": {{0, with, nil, true}, {0, without, nil, true},
 			{4, with, nil, true}, {5, with, up, true}, {6, without, nil, true},
 			{10, without, nil, true}, {11, without, nil, false}},
+		"the speaker has it again": {{0, with, up, true}, {1, without, nil, true},
+			{2, without, up, true}, {10, without, nil, true}, {15, without, nil, false}},
 		"another peer is no reason": {{0, with, nil, true}, {0, without, nil, true},
 			{5, without, other, false}},
 	} {
