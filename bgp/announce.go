@@ -67,6 +67,7 @@ func (a *announcer) services(all []netip.Prefix) {
 	for _, x := range a.announcements {
 		ours[x.Prefix] = true
 	}
+	a.announcements = slices.Grow(a.announcements, len(all))
 	for _, p := range all {
 		if ours[p] {
 			continue
@@ -95,9 +96,9 @@ func (a *announcer) announce(r Route) (reason string) {
 	if slices.Contains(a.arrived, r.Prefix) {
 		r.LocalPref = a.elevated[f]
 	}
-	v := a.policies.Common(r)
-	if !v.Accept && !a.letOut(r, f, a.filtering) {
-		return v.Reason
+	accept, _, _ := a.policies.common(r)
+	if !accept && !a.letOut(r, f, a.filtering) {
+		return a.policies.Common(r).Reason
 	}
 	if outside := a.policies.byTunnel(r); outside.Reason != "" && !a.letOut(r, f, a.peers) {
 		return outside.Reason
@@ -108,7 +109,7 @@ func (a *announcer) announce(r Route) (reason string) {
 	}
 	a.announcements = append(a.announcements, Announcement{
 		Prefix: r.Prefix, NextHop: nextHop, LocalPref: r.LocalPref, Interface: r.Interface,
-		OnlyByFilter: !v.Accept,
+		OnlyByFilter: !accept,
 	})
 	return ""
 }

@@ -254,32 +254,42 @@ func (r Rule) verdict() Verdict {
 // Common is the part of the export filter that is the same for all peers, after the peer's own
 // filters. An elevated host route (a live migration) is announced from inside an own block.
 func (p Policies) Common(r Route) Verdict {
-	if pool, found := covering(p.NoExport, r.Prefix); found {
-		return reject("inside pool %s, which has disableBGPExport", pool)
+	accept, reason, of := p.common(r)
+	v := Verdict{Accept: accept, Reason: reason}
+	if of.IsValid() {
+		v.Reason = fmt.Sprintf(reason, of)
 	}
-	accept := func(reason string) Verdict {
-		return Verdict{Accept: true, Reason: reason, Operations: p.advertised(r.Prefix)}
+	if accept {
+		v.Operations = p.advertised(r.Prefix)
+	}
+	return v
+}
+
+// common is Common with the reason as a format, for a prefix if that is valid: thousands of
+// addresses of services are asked for at once.
+func (p Policies) common(r Route) (accept bool, reason string, of netip.Prefix) {
+	if pool, found := covering(p.NoExport, r.Prefix); found {
+		return false, "inside pool %s, which has disableBGPExport", pool
 	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
-		return accept("own block")
+		return true, "own block", of
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
 		if r.Prefix.IsSingleIP() && p.Elevates(r) {
-			return accept("elevated (a live migration) inside own block " + block.String())
+			return true, "elevated (a live migration) inside own block %s", block
 		}
-		return reject("inside own block %s, which is announced as a whole", block)
+		return false, "inside own block %s, which is announced as a whole", block
 	}
 	if services, found := route.Covering(p.Services, r.Prefix); found {
-		return accept("inside service addresses " + services.String())
+		return true, "inside service addresses %s", services
 	}
 	if services, found := covering(p.ReflectedServices, r.Prefix); found && p.Reflects {
-		return accept("inside service addresses " + services.String() +
-			", which a reflector passes on")
+		return true, "inside service addresses %s, which a reflector passes on", services
 	}
 	if pool, found := covering(p.ExportPools, r.Prefix); found {
-		return accept("inside pool " + pool.String())
+		return true, "inside pool %s", pool
 	}
-	return reject("outside all pools")
+	return false, "outside all pools", of
 }
 
 // Elevates reports whether the LOCAL_PREF of r is above the normal one.

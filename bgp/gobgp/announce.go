@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -19,55 +18,71 @@ import (
 // what is withdrawn, so that a prefix is never left without a route that a shorter one of ours
 // covers.
 func (s *Speaker) announce(want []bgp.Announcement) error {
-	have := maps.Clone(s.applied.announced)
 	var errs []error
-	var paths []*api.Path
-	keep := make(map[netip.Prefix]bool, len(want))
-	for _, a := range want {
-		keep[a.Prefix] = true
-		if old, ok := have[a.Prefix]; ok && old == a {
-			continue
-		}
+	var paths, gone []*api.Path
+	now := make([]bgp.Announcement, 0, len(want))
+	withdraw := func(a bgp.Announcement) {
 		p, err := pathOf(a)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
-			continue
-		}
-		paths, have[a.Prefix] = append(paths, p), a
-	}
-	for prefix, a := range s.applied.announced {
-		if keep[prefix] {
-			continue
-		}
-		p, err := pathOf(a)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("gobgp: withdraw %s: %w", prefix, err))
-			continue
+			errs = append(errs, fmt.Errorf("gobgp: withdraw %s: %w", a.Prefix, err))
+			now = append(now, a)
+			return
 		}
 		p.IsWithdraw = true
-		paths = append(paths, p)
-		delete(have, prefix)
+		gone = append(gone, p)
 	}
-	if err := s.applied.server.ChangePaths(paths); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("gobgp: announce: %w", err))...)
-	}
-	s.applied.announced = have
-	now := make([]bgp.Announcement, 0, len(have))
-	for _, a := range want { // sorted already, nearly always
-		if is, ok := have[a.Prefix]; ok {
-			now = append(now, is)
+	had := s.applied.announced
+	for _, a := range byPrefix(want) {
+		for len(had) > 0 && comparePrefixes(had[0], a) < 0 {
+			withdraw(had[0])
+			had = had[1:]
 		}
-	}
-	for prefix, a := range have {
-		if !keep[prefix] {
+		var was bgp.Announcement // zero: the prefix was not announced
+		if len(had) > 0 && had[0].Prefix == a.Prefix {
+			was, had = had[0], had[1:]
+		}
+		if was != a {
+			p, err := pathOf(a)
+			if err == nil {
+				paths = append(paths, p)
+			} else {
+				errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
+				a = was
+			}
+		}
+		if a.Prefix.IsValid() {
 			now = append(now, a)
 		}
 	}
-	slices.SortFunc(now, func(a, b bgp.Announcement) int {
-		return route.ComparePrefixes(a.Prefix, b.Prefix)
-	})
+	for _, a := range had {
+		withdraw(a)
+	}
+	if err := s.applied.server.ChangePaths(append(paths, gone...)); err != nil {
+		return errors.Join(append(errs, fmt.Errorf("gobgp: announce: %w", err))...)
+	}
+	s.applied.announced = now
 	s.publish(func(v *view) { v.announced = now })
 	return errors.Join(errs...)
+}
+
+// byPrefix returns a sorted copy.
+func byPrefix(all []bgp.Announcement) []bgp.Announcement {
+	all = slices.Clone(all)
+	slices.SortFunc(all, comparePrefixes) // those of plans are sorted
+	return all
+}
+
+func comparePrefixes(a, b bgp.Announcement) int {
+	return route.ComparePrefixes(a.Prefix, b.Prefix)
+}
+
+// announcementOf returns what is announced of a prefix, of a list that is sorted.
+func announcementOf(p netip.Prefix, all []bgp.Announcement) (a bgp.Announcement, ok bool) {
+	i, ok := slices.BinarySearchFunc(all, bgp.Announcement{Prefix: p}, comparePrefixes)
+	if ok {
+		a = all[i]
+	}
+	return a, ok
 }
 
 // deletePath withdraws by path: with neither path nor UUID GoBGP would delete every local path,

@@ -125,7 +125,7 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 		if s.applied.speaker == nil {
 			return
 		}
-		own, announced := s.applied.announced[prefix]
+		own, announced := announcementOf(prefix, s.applied.announced)
 		intact := false
 		for _, p := range s.localPaths(ctx, prefix) {
 			if announced && p.identifier == 0 && p.nextHop == own.NextHop &&

@@ -19,7 +19,7 @@ import (
 type policy struct {
 	pass      bgp.Policies
 	peers     map[bgp.PeerID]*bgp.Peer
-	announced map[netip.Prefix]bgp.Announcement
+	announced []bgp.Announcement
 	own       map[netip.Addr]struct{} // our next hops: a path with one leads back to us
 	importing map[bgp.PeerID]digest   // by peer: what Import depends on
 	groups    map[bgp.PeerID]server.Group
@@ -40,7 +40,7 @@ type digest [sha256.Size]byte
 func policyOf(p bgp.Plan, received *receivedHops) *policy {
 	pol := &policy{
 		pass: p.Policies.Clone(), peers: make(map[bgp.PeerID]*bgp.Peer, len(p.Peers)),
-		announced: make(map[netip.Prefix]bgp.Announcement, len(p.Announcements)),
+		announced: byPrefix(p.Announcements),
 		own:       map[netip.Addr]struct{}{},
 		importing: make(map[bgp.PeerID]digest, len(p.Peers)),
 		groups:    make(map[bgp.PeerID]server.Group, len(p.Peers)),
@@ -48,7 +48,6 @@ func policyOf(p bgp.Plan, received *receivedHops) *policy {
 		asking: map[bgp.PeerID]bool{}, received: received,
 	}
 	for _, a := range p.Announcements {
-		pol.announced[a.Prefix] = a
 		pol.own[a.NextHop] = struct{}{}
 	}
 	for _, a := range p.Speaker.ListenAddresses {
@@ -141,7 +140,7 @@ func (p *policy) sameImport(o *policy, peer bgp.PeerID) bool {
 }
 
 func (p *policy) equal(o *policy) bool {
-	return p != nil && p.all == o.all && maps.Equal(p.announced, o.announced)
+	return p != nil && p.all == o.all && slices.Equal(p.announced, o.announced)
 }
 
 // Import implements server.Policy.
@@ -182,7 +181,8 @@ func (p *policy) Export(group any, from netip.AddrPort, path server.Path) server
 		if err != nil {
 			return server.Decision{}
 		}
-		r := p.announced[prefix].Route()
+		a, _ := announcementOf(prefix, p.announced)
+		r := a.Route()
 		r.Prefix = prefix
 		return p.decision(p.pass.Export(r, to))
 	}

@@ -97,7 +97,7 @@ type applied struct {
 	speaker      *bgp.Speaker // nil while BGP is stopped
 	wanted       []bgp.Peer   // of the last plan, for retries
 	peers        map[bgp.PeerID]peerConf
-	announced    map[netip.Prefix]bgp.Announcement
+	announced    []bgp.Announcement             // by prefix
 	policy       *policy                        // nil: none yet, and no peer is added before
 	passwords    map[calico.SecretKeyRef]string // as last known
 	restart      *restart                       // nil when there was none, or it is over
@@ -144,7 +144,6 @@ func New(cfg Config) (*Speaker, error) {
 		ended:    make(chan struct{}),
 	}
 	s.applied.peers = map[bgp.PeerID]peerConf{}
-	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
 	s.applied.passwords = map[calico.SecretKeyRef]string{}
 	s.applied.server = server.NewBgpServer(s.options()...)
 	s.applied.server.OnSession(s.handleEvent)
@@ -336,7 +335,7 @@ func (s *Speaker) forget() {
 		s.sessions.remove(id)
 	}
 	s.applied.peers, s.applied.clusterID = map[bgp.PeerID]peerConf{}, netip.Addr{}
-	s.applied.announced = map[netip.Prefix]bgp.Announcement{}
+	s.applied.announced = nil
 	s.publish(func(v *view) { v.server, v.announced = nil, nil })
 }
 

@@ -7,7 +7,12 @@ import (
 
 // Disjoint returns prefixes sorted, without those that lie inside another.
 func Disjoint(prefixes []netip.Prefix) (out []netip.Prefix) {
-	for _, p := range slices.SortedFunc(slices.Values(prefixes), ComparePrefixes) {
+	if !slices.IsSortedFunc(prefixes, ComparePrefixes) {
+		prefixes = slices.Clone(prefixes)
+		SortPrefixes(prefixes)
+	}
+	out = slices.Grow(out, len(prefixes))
+	for _, p := range prefixes {
 		if len(out) == 0 || !Inside(p, out[len(out)-1]) {
 			out = append(out, p)
 		}
