@@ -14,12 +14,11 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// announce makes the local paths equal to want, in one step: what is announced anew goes out before
-// what is withdrawn, so that a prefix is never left without a route that a shorter one of ours
-// covers.
+// announce makes the local paths equal to want, in one step. On the wire withdrawals come first, as
+// BIRD has them.
 func (s *Speaker) announce(want []bgp.Announcement) error {
 	var errs []error
-	var paths, gone []*api.Path
+	var paths []*api.Path
 	now := make([]bgp.Announcement, 0, len(want))
 	withdraw := func(a bgp.Announcement) {
 		p, err := pathOf(a)
@@ -29,7 +28,7 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 			return
 		}
 		p.IsWithdraw = true
-		gone = append(gone, p)
+		paths = append(paths, p)
 	}
 	had := s.applied.announced
 	for _, a := range byPrefix(want) {
@@ -57,7 +56,7 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 	for _, a := range had {
 		withdraw(a)
 	}
-	if err := s.applied.server.ChangePaths(append(paths, gone...)); err != nil {
+	if err := s.applied.server.ChangePaths(paths); err != nil {
 		return errors.Join(append(errs, fmt.Errorf("gobgp: announce: %w", err))...)
 	}
 	s.applied.announced = now
