@@ -395,8 +395,9 @@ func read(r *http.Request) (q request, ok bool) {
 	q.kind = parts[0] + suffix
 	q.fields = map[string]string{}
 	for f := range strings.SplitSeq(r.URL.Query().Get("fieldSelector"), ",") {
-		field, value, _ := strings.Cut(f, "=")
-		q.fields[field] = value
+		if field, value, ok := strings.Cut(f, "="); ok {
+			q.fields[field] = value
+		}
 	}
 	switch {
 	case len(parts) > 2:
