@@ -4,6 +4,7 @@
 package kubetest
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -369,6 +370,11 @@ func (q request) matches(object []byte) bool {
 	}
 	if q.namespace == "" && len(q.fields) == 0 {
 		return true
+	}
+	for _, value := range q.fields {
+		if !bytes.Contains(object, []byte(value)) { // an API server has an index
+			return false
+		}
 	}
 	h := headOf(object)
 	return (q.namespace == "" || q.namespace == h.Metadata.Namespace) &&
