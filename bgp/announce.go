@@ -67,7 +67,6 @@ func (a *announcer) services(all []netip.Prefix) {
 	for _, x := range a.announcements {
 		ours[x.Prefix] = true
 	}
-	a.announcements = slices.Grow(a.announcements, len(all))
 	for _, p := range all {
 		if ours[p] {
 			continue
@@ -98,7 +97,7 @@ func (a *announcer) announce(r Route) (reason string) {
 	}
 	accept, _, _ := a.policies.common(r)
 	if !accept && !a.letOut(r, f, a.filtering) {
-		return a.policies.Common(r).Reason
+		return a.policies.Common(r).Reason // in words
 	}
 	if outside := a.policies.byTunnel(r); outside.Reason != "" && !a.letOut(r, f, a.peers) {
 		return outside.Reason

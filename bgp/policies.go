@@ -265,8 +265,8 @@ func (p Policies) Common(r Route) Verdict {
 	return v
 }
 
-// common is Common with the reason as a format, for a prefix if that is valid: thousands of
-// addresses of services are asked for at once.
+// common is Common without words, as thousands of addresses of services are asked for at once:
+// reason is a format for of, if that is valid.
 func (p Policies) common(r Route) (accept bool, reason string, of netip.Prefix) {
 	if pool, found := covering(p.NoExport, r.Prefix); found {
 		return false, "inside pool %s, which has disableBGPExport", pool

@@ -85,7 +85,9 @@ func (r *remotes) routes(last []route.Route) []route.Route {
 		return ok
 	})
 	r.paths = last // from the beginning
-	for _, p := range slices.SortedFunc(maps.Keys(r.borrowed), route.ComparePrefixes) {
+	borrowed := slices.Collect(maps.Keys(r.borrowed))
+	route.SortPrefixes(borrowed)
+	for _, p := range borrowed {
 		all = append(all, r.via(p, r.borrowed[p]))
 	}
 	route.SortRoutes(all)

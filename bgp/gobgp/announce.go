@@ -36,21 +36,20 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 			withdraw(had[0])
 			had = had[1:]
 		}
-		var was bgp.Announcement // zero: the prefix was not announced
-		if len(had) > 0 && had[0].Prefix == a.Prefix {
+		is := len(had) > 0 && had[0].Prefix == a.Prefix
+		var was bgp.Announcement
+		if is {
 			was, had = had[0], had[1:]
 		}
-		if was != a {
-			p, err := pathOf(a)
-			if err == nil {
-				paths = append(paths, p)
+		if !is || was != a {
+			if p, err := pathOf(a); err == nil {
+				paths, was, is = append(paths, p), a, true
 			} else {
 				errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
-				a = was
 			}
 		}
-		if a.Prefix.IsValid() {
-			now = append(now, a)
+		if is {
+			now = append(now, was)
 		}
 	}
 	for _, a := range had {
@@ -64,11 +63,11 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 	return errors.Join(errs...)
 }
 
-// byPrefix returns a sorted copy.
+// byPrefix returns a sorted copy with one announcement of a prefix, as plans have it.
 func byPrefix(all []bgp.Announcement) []bgp.Announcement {
 	all = slices.Clone(all)
-	slices.SortFunc(all, comparePrefixes) // those of plans are sorted
-	return all
+	slices.SortFunc(all, comparePrefixes)
+	return slices.CompactFunc(all, func(a, b bgp.Announcement) bool { return a.Prefix == b.Prefix })
 }
 
 func comparePrefixes(a, b bgp.Announcement) int {

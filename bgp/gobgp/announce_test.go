@@ -10,8 +10,8 @@ import (
 	"vpp-route-agent/bgp"
 )
 
-// Whatever is wanted after what, in any order, GoBGP has just that. What cannot be announced leaves
-// the prefix as it was, and the rest goes on.
+// Whatever the sequence of plans, GoBGP has what the last one wants. What cannot be announced
+// leaves its prefix as it was, and the rest goes on.
 func TestAnnouncementsAreThoseOfThePlan(t *testing.T) {
 	n := newLab(t).node(64512)
 	set(t, n)
@@ -38,6 +38,12 @@ func TestAnnouncementsAreThoseOfThePlan(t *testing.T) {
 				next[p] = was
 			}
 			impossible = impossible || !a.NextHop.IsValid()
+		}
+		if len(want) > 0 && r.IntN(2) == 0 {
+			want = append(want, want[0]) // twice
+		}
+		if r.IntN(4) == 0 {
+			want, impossible = append(want, bgp.Announcement{}), true
 		}
 		n.plan.Announcements, is = want, next
 		if err := n.Set(t.Context(), n.plan); (err != nil) != impossible {

@@ -19,7 +19,7 @@ import (
 type policy struct {
 	pass      bgp.Policies
 	peers     map[bgp.PeerID]*bgp.Peer
-	announced []bgp.Announcement
+	announced []bgp.Announcement      // by prefix
 	own       map[netip.Addr]struct{} // our next hops: a path with one leads back to us
 	importing map[bgp.PeerID]digest   // by peer: what Import depends on
 	groups    map[bgp.PeerID]server.Group

@@ -12,9 +12,9 @@ import (
 // formerPeers decides how long the host route to a peer (BGPPeer reachableBy) outlives the peer.
 // Without the route, the CEASE that ends the session would take another way, or none.
 type formerPeers struct {
-	// routes are these host routes, with when the speaker was first seen without the peer; zero: it
-	// was not.
-	routes map[route.Key]time.Time
+	// since has each of these host routes, and when the speaker was first seen without the peer;
+	// zero: it still has the peer.
+	since map[route.Key]time.Time
 }
 
 // ceaseTime is how long TCP may take to deliver the CEASE of a peer that the speaker has removed.
@@ -24,16 +24,16 @@ const ceaseTime = 5 * time.Second
 // session. It asks for the peers of the speaker only where that plan has a route and not its peer.
 func (fp *formerPeers) step(now time.Time, inForce Plan,
 	speaks func() []bgp.PeerState) (routes []route.Route) {
-	known := map[route.Key]time.Time{}
+	next := map[route.Key]time.Time{}
 	for _, p := range inForce.BGP.Peers {
 		if p.ReachableBy.IsValid() {
-			known[route.Key{Prefix: route.HostPrefix(p.Address)}] = time.Time{}
+			next[route.Key{Prefix: route.HostPrefix(p.Address)}] = time.Time{}
 		}
 	}
 	for _, r := range inForce.Own {
-		if _, has := known[r.Key]; !has {
-			since, had := fp.routes[r.Key]
-			if !had {
+		if _, planned := next[r.Key]; !planned {
+			since, before := fp.since[r.Key]
+			if !before {
 				continue // it leads to no peer
 			}
 			a := r.Prefix.Addr()
@@ -44,14 +44,14 @@ func (fp *formerPeers) step(now time.Time, inForce Plan,
 			case since.IsZero():
 				since = now
 			}
-			known[r.Key] = since
 			if !since.IsZero() && now.Sub(since) >= ceaseTime {
 				continue
 			}
+			next[r.Key] = since
 		}
 		routes = append(routes, r)
 	}
-	fp.routes = known
+	fp.since = next
 	return routes
 }
 

@@ -45,7 +45,7 @@ type Facts struct {
 	// Programmed are the own routes that the data plane has acknowledged.
 	Programmed map[route.Key]bool
 	// Announced are the prefixes that the speaker originates now: false for addresses of services,
-	// which have no drop route, and are there with ServicesVia alone.
+	// which have no drop route and are listed only with ServicesVia.
 	Announced map[netip.Prefix]bool
 	// NoDataplane: there is none, or it has been absent for too long: announcements do not wait for
 	// drop routes.

@@ -11,7 +11,6 @@ func Disjoint(prefixes []netip.Prefix) (out []netip.Prefix) {
 		prefixes = slices.Clone(prefixes)
 		SortPrefixes(prefixes)
 	}
-	out = slices.Grow(out, len(prefixes))
 	for _, p := range prefixes {
 		if len(out) == 0 || !Inside(p, out[len(out)-1]) {
 			out = append(out, p)

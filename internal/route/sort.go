@@ -15,7 +15,7 @@ func SortPrefixes(all []netip.Prefix) {
 	sortIPv4First(all, netip.Prefix.Addr, netip.Prefix.Bits, ComparePrefixes)
 }
 
-// SortRoutes sorts routes of one table as CompareKeys has their keys.
+// SortRoutes sorts routes of one table by CompareKeys.
 func SortRoutes(all []Route) {
 	sortIPv4First(all, func(r Route) netip.Addr { return r.Prefix.Addr() },
 		func(r Route) int { return r.Prefix.Bits() },
