@@ -177,13 +177,16 @@ func aWatchEnds(t *testing.T, s server) {
 	s.Put("a")
 	n, _ := follow(t, s)
 	await(t, n, "the first list", answers)
-	s.EndWatches()
+	// There is a watch. After one that ends at once and empty client-go lists again.
 	s.Put("b")
 	await(t, n, "b", func(k kubernetes.Known) bool { return len(k.Nodes) == 2 })
-	hasLists(t, s, 1, "the watch goes on where the last one ended")
-	s.Compact() // 410 Gone
+	s.EndWatches()
 	s.Put("c")
 	await(t, n, "c", func(k kubernetes.Known) bool { return len(k.Nodes) == 3 })
+	hasLists(t, s, 1, "the watch goes on where the last one ended")
+	s.Compact() // 410 Gone
+	s.Put("d")
+	await(t, n, "d", func(k kubernetes.Known) bool { return len(k.Nodes) == 4 })
 	hasLists(t, s, 2, "another one after 410")
 }
 
