@@ -272,7 +272,7 @@ func (p Policies) common(r Route) (accept bool, reason string, of netip.Prefix) 
 		return false, "inside pool %s, which has disableBGPExport", pool
 	}
 	if slices.Contains(p.OwnBlocks, r.Prefix) {
-		return true, "own block", of
+		return true, "own block", netip.Prefix{}
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
 		if r.Prefix.IsSingleIP() && p.Elevates(r) {
@@ -289,7 +289,7 @@ func (p Policies) common(r Route) (accept bool, reason string, of netip.Prefix) 
 	if pool, found := covering(p.ExportPools, r.Prefix); found {
 		return true, "inside pool %s", pool
 	}
-	return false, "outside all pools", of
+	return false, "outside all pools", netip.Prefix{}
 }
 
 // Elevates reports whether the LOCAL_PREF of r is above the normal one.

@@ -14,8 +14,8 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// announce makes the local paths equal to want, in one step. On the wire withdrawals come first, as
-// BIRD has them.
+// announce makes the local paths equal to want, which is as byPrefix returns it, in one step. On
+// the wire withdrawals come first, as with BIRD (proto/bgp/packets.c, bgp_create_update).
 func (s *Speaker) announce(want []bgp.Announcement) error {
 	var errs []error
 	var paths []*api.Path
@@ -31,7 +31,7 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 		paths = append(paths, p)
 	}
 	had := s.applied.announced
-	for _, a := range byPrefix(want) {
+	for _, a := range want {
 		for len(had) > 0 && comparePrefixes(had[0], a) < 0 {
 			withdraw(had[0])
 			had = had[1:]

@@ -261,8 +261,9 @@ func (s *Speaker) Set(ctx context.Context, p bgp.Plan) error {
 		s.setClusterID(p.Policies.ClusterID)
 		// to those with ADD-PATH, as BIRD does to its clients
 		s.applied.server.SendAllPaths(p.Policies.Reflects)
-		s.setPolicy(policyOf(p, &s.received))
-		return errors.Join(startErr, s.announce(p.Announcements), s.setPeers(ctx, p.Peers))
+		pol := policyOf(p, &s.received)
+		s.setPolicy(pol)
+		return errors.Join(startErr, s.announce(pol.announced), s.setPeers(ctx, p.Peers))
 	})
 }
 

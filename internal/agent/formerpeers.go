@@ -12,8 +12,8 @@ import (
 // formerPeers decides how long the host route to a peer (BGPPeer reachableBy) outlives the peer.
 // Without the route, the CEASE that ends the session would take another way, or none.
 type formerPeers struct {
-	// since has each of these host routes, and when the speaker was first seen without the peer;
-	// zero: it still has the peer.
+	// since has each of these host routes, and when the speaker was first seen without the former
+	// peer; zero: it has not been.
 	since map[route.Key]time.Time
 }
 

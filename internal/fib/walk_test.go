@@ -613,7 +613,7 @@ func (w *walker) settledObjects() {
 	}
 	programmed := 0
 	for k := range wanted {
-		if s := w.e.FindObject(k).State; s == Programmed {
+		if w.e.FindObject(k).State == Programmed {
 			programmed++
 		}
 	}

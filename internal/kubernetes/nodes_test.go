@@ -177,7 +177,7 @@ func aWatchEnds(t *testing.T, s server) {
 	s.Put("a")
 	n, _ := follow(t, s)
 	await(t, n, "the first list", answers)
-	// There is a watch. After one that ends at once and empty client-go lists again.
+	// b comes by a watch. After one that ends at once, without an event, client-go lists again.
 	s.Put("b")
 	await(t, n, "b", func(k kubernetes.Known) bool { return len(k.Nodes) == 2 })
 	s.EndWatches()
