@@ -43,7 +43,7 @@ func otherStart(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	datastore, err := sc.sameDatastore()
+	datastore, err := sc.datastoreFlags()
 	if err != nil {
 		return "", err
 	}
@@ -65,16 +65,6 @@ func otherStart(sc *script, args []string) (string, error) {
 		"--next-hop", "10.9.0." + number, "--log-level", "debug"}, datastore...), flags...)...),
 		nil, sc.path(name+".log"))
 	return "", err
-}
-
-// sameDatastore are datastoreFlags without writing the kubeconfig anew, which an agent that starts
-// may be reading.
-func (sc *script) sameDatastore() ([]string, error) {
-	if sc.kubernetes && sc.starts > 0 {
-		return []string{"--datastore-type", "kubernetes", "--kubeconfig",
-			sc.path("kubeconfig")}, nil
-	}
-	return sc.datastoreFlags()
 }
 
 // onOther does something to the node that is the argument.
@@ -144,7 +134,7 @@ func asksCommand(sc *script, args []string) (string, error) {
 	if err != nil {
 		return "", usage("%v", err)
 	}
-	flags, err := sc.sameDatastore()
+	flags, err := sc.datastoreFlags()
 	if err != nil {
 		return "", err
 	}

@@ -20,7 +20,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +31,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vpp-route-agent/internal/durable"
 )
 
 // Token is what the server asks for until SetToken.
@@ -185,7 +186,8 @@ func (s *Server) WriteKubeconfig(dir, url, credentials string) (string, error) {
 // serverName is in the certificate of httptest, too.
 const serverName = "example.com"
 
-// writeKubeconfig is for a server whose certificate has a name, and that authority.
+// writeKubeconfig is for a server whose certificate has a name, and that authority. Clients that
+// are reading the files see them whole, also when they are written again.
 func writeKubeconfig(dir, url, name, credentials string, ca []byte) (string, error) {
 	config := fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -197,8 +199,8 @@ clusters:
 users: [{name: test, user: {%s}}]
 `, url, name, credentials)
 	file := filepath.Join(dir, "kubeconfig")
-	return file, errors.Join(os.WriteFile(file, []byte(config), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
+	return file, errors.Join(durable.WriteFile(filepath.Join(dir, "ca.crt"), ca),
+		durable.WriteFile(file, []byte(config)))
 }
 
 // CA are the authorities of the server's certificate, and of the next one, in PEM form.
