@@ -5,12 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/calico/kubernetes"
+	"vpp-route-agent/internal/durable"
 	"vpp-route-agent/internal/kubernetes/kubetest"
 	"vpp-route-agent/internal/netlab"
 )
@@ -53,7 +53,7 @@ func (c *Cluster) ServeKubernetes(ns *netlab.Namespace, address netip.Addr) (*AP
 
 // WriteToken has clients use a token, within the minute after which they read its file again.
 func (a *APIServer) WriteToken(token string) error {
-	return os.WriteFile(a.tokenFile, []byte(token), 0o600)
+	return durable.WriteFile(a.tokenFile, []byte(token))
 }
 
 // Close ends the server, and says why it did not have all that is in etcd.
