@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"vpp-route-agent/bgp"
@@ -21,10 +22,12 @@ type formerPeers struct {
 const ceaseTime = 5 * time.Second
 
 // step returns the host routes of the plan in force of which the peers have, or may have, a
-// session. It asks for the peers of the speaker only where that plan has a route and not its peer.
+// session. It asks for the peers of the speaker, which may take a second, once at most, and only
+// where that plan has a route and not its peer.
 func (fp *formerPeers) step(now time.Time, inForce Plan,
 	speaks func() []bgp.PeerState) (routes []route.Route) {
 	next := map[route.Key]time.Time{}
+	spoken := sync.OnceValue(speaks)
 	for _, p := range inForce.BGP.Peers {
 		if p.ReachableBy.IsValid() {
 			next[route.Key{Prefix: route.HostPrefix(p.Address)}] = time.Time{}
@@ -38,8 +41,7 @@ func (fp *formerPeers) step(now time.Time, inForce Plan,
 			}
 			a := r.Prefix.Addr()
 			switch {
-			case hasPeer(inForce.BGP.Peers, a), slices.ContainsFunc(speaks(),
-				func(s bgp.PeerState) bool { return s.ID.Address == a }):
+			case hasPeer(inForce.BGP.Peers, a), hasSession(spoken(), a):
 				since = time.Time{}
 			case since.IsZero():
 				since = now
@@ -55,6 +57,16 @@ func (fp *formerPeers) step(now time.Time, inForce Plan,
 	return routes
 }
 
+// hasPeer searches peers by ID, as a plan has them.
 func hasPeer(peers []bgp.Peer, a netip.Addr) bool {
-	return slices.ContainsFunc(peers, func(p bgp.Peer) bool { return p.Address == a })
+	_, has := slices.BinarySearchFunc(peers, a,
+		func(p bgp.Peer, a netip.Addr) int { return p.Address.Compare(a) })
+	return has
+}
+
+// hasSession searches states by ID, as the speaker has them.
+func hasSession(states []bgp.PeerState, a netip.Addr) bool {
+	_, has := slices.BinarySearchFunc(states, a,
+		func(s bgp.PeerState, a netip.Addr) int { return s.ID.Address.Compare(a) })
+	return has
 }

@@ -63,6 +63,27 @@ func TestFormerPeers(t *testing.T) {
 	}
 }
 
+// The speaker may take a second to answer, and is asked only where a peer is gone.
+func TestFormerPeersAskTheSpeakerOnce(t *testing.T) {
+	both := withTor("192.168.4.254")
+	both.BGPPeers["tor-2"] = calico.BGPPeer{PeerIP: "9.0.0.2", ASNumber: 64900,
+		ReachableBy: "192.168.4.254"}
+	with := PlanFor("a", both, bgp.Options{}, Facts{})
+	without := PlanFor("a", cluster(), bgp.Options{}, Facts{PeerRoutes: hostRoutes(with)})
+	for want, plan := range []Plan{with, without} {
+		var fp formerPeers
+		fp.step(time.Unix(0, 0), with, nil)
+		asked := 0
+		routes := fp.step(time.Unix(1, 0), plan, func() []bgp.PeerState {
+			asked++
+			return []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.2")}}}
+		})
+		if len(routes) != 2 || asked != want {
+			t.Errorf("asked %d times, want %d; routes %v", asked, want, routes)
+		}
+	}
+}
+
 // hostRoutes are the own routes of p that are no drops.
 func hostRoutes(p Plan) (routes []route.Route) {
 	for _, r := range p.Own {
