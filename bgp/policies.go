@@ -19,7 +19,7 @@ type Policies struct {
 	// node.
 	NoExport []netip.Prefix
 	// OwnBlocks are aggregated: a route equal to one may leave, a more specific one does not,
-	// unless it is a host route with a LOCAL_PREF above the normal one (a live migration).
+	// unless its LOCAL_PREF is above the normal one (a live migration).
 	OwnBlocks []netip.Prefix
 	// ExportPools are all other pools, disabled ones too: what is inside or equal to one may leave.
 	ExportPools []netip.Prefix
@@ -252,7 +252,7 @@ func (r Rule) verdict() Verdict {
 }
 
 // Common is the part of the export filter that is the same for all peers, after the peer's own
-// filters. An elevated host route (a live migration) is announced from inside an own block.
+// filters. An elevated route (a live migration) is announced from inside an own block.
 func (p Policies) Common(r Route) Verdict {
 	accept, reason, of := p.common(r)
 	v := Verdict{Accept: accept, Reason: reason}
@@ -275,7 +275,7 @@ func (p Policies) common(r Route) (accept bool, reason string, of netip.Prefix) 
 		return true, "own block", netip.Prefix{}
 	}
 	if block, found := covering(p.OwnBlocks, r.Prefix); found {
-		if r.Prefix.IsSingleIP() && p.Elevates(r) {
+		if p.Elevates(r) {
 			return true, "elevated (a live migration) inside own block %s", block
 		}
 		return false, "inside own block %s, which is announced as a whole", block

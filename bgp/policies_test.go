@@ -246,7 +246,7 @@ func (l literal) export(r Route, to Peer) (accepted bool, ops []string) {
 		}
 	}
 	if within(l.own, r.Prefix) {
-		if priority := 2147483647 - int(r.LocalPref); priority < 1024 && r.Prefix.IsSingleIP() {
+		if priority := 2147483647 - int(r.LocalPref); priority < 1024 {
 			return true, ops
 		}
 		return false, nil
