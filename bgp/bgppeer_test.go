@@ -257,7 +257,8 @@ func TestBGPPeerFields(t *testing.T) {
 	full := bgpPeer{
 		Name: "x", PeerIP: "172.30.8.10", ASNumber: 64512, LocalASNumber: 64777, Password: secret,
 		SourceAddress: "None", NumAllowedLocalASNumbers: 2,
-		MaxRestartTime: 299600 * time.Millisecond, KeepaliveTime: 7 * time.Second, TTLSecurity: 3,
+		MaxRestartTime: new(299600 * time.Millisecond), KeepaliveTime: 7 * time.Second,
+		TTLSecurity: 3,
 	}
 	s := cluster(meshOff, peered(full))
 

@@ -159,7 +159,8 @@ func (p *peering) workloads(all []given) {
 	}
 }
 
-// toWorkload asks for the sessions to the first address of each family.
+// toWorkload asks for the sessions to the first address of each family. No more of the BGPPeer
+// counts, as in confd (client.go, localBGPPeerDataAsBGPPeers).
 func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) {
 	for _, f := range families {
 		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool {
@@ -170,10 +171,9 @@ func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) {
 			continue
 		}
 		session := p.session(own, w.IPNetworks[i].Addr(), g.ASNumber)
+		session.Scope, session.Source, session.Filters = ScopeLocalWorkload, g.key, g.Filters
 		session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
-		session = p.apply(g, ScopeLocalWorkload, session)
-		session.Port, session.Passive = defaultPort, true
-		session.LocalAddress, session.Password = netip.Addr{}, nil
+		session.Port, session.Passive, session.LocalAddress = defaultPort, true, netip.Addr{}
 		p.ask(session)
 	}
 }
@@ -261,14 +261,15 @@ func (p *peering) allowed(g given) int {
 }
 
 // restartTime returns a graceful-restart time as it can be sent: whole seconds, the default where
-// none is given.
-func (p *peering) restartTime(key, field string, d time.Duration) time.Duration {
-	d = d.Round(time.Second)
+// none is given. With 0 peers drop our routes as soon as the session is gone.
+func (p *peering) restartTime(key, field string, given *time.Duration) time.Duration {
+	if given == nil {
+		return defaultRestartTime
+	}
+	d := given.Round(time.Second)
 	switch {
 	case d < 0:
 		p.problem(key, "%s is negative: %s is used", field, defaultRestartTime)
-		return defaultRestartTime
-	case d == 0:
 		return defaultRestartTime
 	case d > maxRestartTime:
 		p.problem(key, "%s is %s, which the protocol cannot carry: %s is used",

@@ -402,7 +402,8 @@ func TestRejectOfAnyInterfaceHoldsBlocks(t *testing.T) {
 
 func TestAdvertisements(t *testing.T) {
 	global := bgpConfig{
-		Communities: []calico.Community{{Name: "site-a", Value: "64512:77"}},
+		Communities: []calico.Community{{Name: "site-a", Value: "64512:77"},
+			{Name: "site-a", Value: "64512:78"}}, // the first counts, as in confd
 		PrefixAdvertisements: []calico.PrefixAdvertisement{
 			{CIDR: "10.1.0.0/16", Communities: []string{"site-a", "64512:1:2"}},
 			{CIDR: "10.1.0.0/16", Communities: []string{"64512:77", "site-b"}},

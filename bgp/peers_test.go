@@ -248,7 +248,7 @@ func TestMesh(t *testing.T) {
 				"it too having the same address, and comes first"},
 		{"node without Node resource", "nobody", cluster(), "", ""},
 		{"restart time out of range", "a",
-			cluster(configured(bgpConfig{NodeMeshMaxRestartTime: 3 * time.Hour})),
+			cluster(configured(bgpConfig{NodeMeshMaxRestartTime: new(3 * time.Hour)})),
 			"b:1179/64512 A mesh, c/64801 P mesh",
 			"BGPConfiguration(default): nodeMeshMaxRestartTime is 3h0m0s, which the protocol " +
 				"cannot carry: 1h8m15s is used"},
@@ -264,7 +264,7 @@ func TestMesh(t *testing.T) {
 
 	peers, _ := Peers("a",
 		cluster(configured(bgpConfig{
-			NodeMeshPassword: secret, NodeMeshMaxRestartTime: 90400 * time.Millisecond,
+			NodeMeshPassword: secret, NodeMeshMaxRestartTime: new(90400 * time.Millisecond),
 		})))
 	want := Peer{
 		Address: ip("172.30.9.20"), Port: 179, Scope: ScopeMesh, Source: "Node(c)", CalicoNode: "c",

@@ -86,7 +86,7 @@ func advertisements(self string, s *calico.Snapshot) ([]Advertisement, []calico.
 		})
 	}
 	named := map[string]string{}
-	for _, c := range conf.Communities {
+	for _, c := range slices.Backward(conf.Communities) { // the first of a name counts
 		named[c.Name] = c.Value
 	}
 	found := map[netip.Prefix][]Community{}

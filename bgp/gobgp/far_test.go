@@ -334,21 +334,27 @@ func (f *far) hasAll() bool {
 // restartBits reports whether the node's OPEN had the R bit, and the F bit for IPv4 (RFC 4724
 // §3).
 func (f *far) restartBits() (restarted, forwarding bool) {
-	for _, p := range f.opened.OptParams {
-		caps, ok := p.(*packet.OptionParameterCapability)
-		if !ok {
-			continue
+	for _, gr := range f.gracefulRestart() {
+		restarted = gr.Flags&0x8 != 0
+		for _, t := range gr.Tuples {
+			forwarding = forwarding || t.AFI == packet.AFI_IP && t.Flags&0x80 != 0
 		}
-		for _, c := range caps.Capability {
-			if gr, ok := c.(*packet.CapGracefulRestart); ok {
-				restarted = gr.Flags&0x8 != 0
-				for _, t := range gr.Tuples {
-					forwarding = forwarding || t.AFI == packet.AFI_IP && t.Flags&0x80 != 0
+	}
+	return restarted, forwarding
+}
+
+// gracefulRestart is what the node's OPEN had of that capability.
+func (f *far) gracefulRestart() (all []*packet.CapGracefulRestart) {
+	for _, p := range f.opened.OptParams {
+		if caps, ok := p.(*packet.OptionParameterCapability); ok {
+			for _, c := range caps.Capability {
+				if gr, ok := c.(*packet.CapGracefulRestart); ok {
+					all = append(all, gr)
 				}
 			}
 		}
 	}
-	return restarted, forwarding
+	return all
 }
 
 // close breaks the connection without a word.

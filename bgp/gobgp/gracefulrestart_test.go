@@ -107,6 +107,19 @@ func TestFailedAttemptsWhileAPeerRestarts(t *testing.T) {
 	n.wantHops("10.1.0.0/26", "192.0.2.1")
 }
 
+// Peers are to drop the routes of this node as soon as it is gone.
+func TestRestartTimeOfZeroIsSent(t *testing.T) {
+	const peer = "127.0.0.169"
+	n := newLab(t).node(64512)
+	n.farPeer(peer, 64512)
+	n.plan.Peers[0].RestartTime = 0
+	set(t, n)
+	all := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false)).gracefulRestart()
+	if len(all) != 1 || all[0].Time != 0 || len(all[0].Tuples) != 1 {
+		t.Errorf("graceful restart: %+v", all)
+	}
+}
+
 // Who takes the peer out does not mean to keep its routes.
 func TestRestartingPeerIsTakenOut(t *testing.T) {
 	const peer = "127.0.0.161"

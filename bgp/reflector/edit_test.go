@@ -71,7 +71,7 @@ func TestMeshOffAndOn(t *testing.T) {
 		}
 		conf := Read([]Object{{Key: confKey, Value: off}}).snapshot.BGPConfigurations["default"]
 		if on := conf.NodeToNodeMeshEnabled; on == nil || *on || conf.NodeMeshPassword != nil ||
-			conf.NodeMeshMaxRestartTime != 0 {
+			conf.NodeMeshMaxRestartTime != nil {
 			t.Errorf("%s: off is %s", spec, off)
 		}
 		on, err := meshOn(off)

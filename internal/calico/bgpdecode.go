@@ -33,7 +33,7 @@ func decodeBGPConfiguration(k Key, value []byte) (BGPConfiguration, error) {
 		BindMode               string           `json:"bindMode"`
 		LogSeverityScreen      string           `json:"logSeverityScreen"`
 		NodeMeshPassword       *storedSecretRef `json:"nodeMeshPassword"`
-		NodeMeshMaxRestartTime duration         `json:"nodeMeshMaxRestartTime"`
+		NodeMeshMaxRestartTime *duration        `json:"nodeMeshMaxRestartTime"`
 		Communities            []struct {
 			Name  string `json:"name"`
 			Value string `json:"value"`
@@ -64,7 +64,7 @@ func decodeBGPConfiguration(k Key, value []byte) (BGPConfiguration, error) {
 		BindMode:                       spec.BindMode,
 		LogSeverityScreen:              spec.LogSeverityScreen,
 		NodeMeshPassword:               spec.NodeMeshPassword.ref(),
-		NodeMeshMaxRestartTime:         time.Duration(spec.NodeMeshMaxRestartTime),
+		NodeMeshMaxRestartTime:         (*time.Duration)(spec.NodeMeshMaxRestartTime),
 		ServiceLoadBalancerAggregation: spec.ServiceLoadBalancerAggregation,
 		IgnoredInterfaces:              spec.IgnoredInterfaces,
 		LocalWorkloadPeeringIPV4:       spec.LocalWorkloadPeeringIPV4,
@@ -109,7 +109,7 @@ func decodeBGPPeer(k Key, value []byte) (BGPPeer, error) {
 		NextHopMode              string           `json:"nextHopMode"`
 		Password                 *storedSecretRef `json:"password"`
 		SourceAddress            string           `json:"sourceAddress"`
-		MaxRestartTime           duration         `json:"maxRestartTime"`
+		MaxRestartTime           *duration        `json:"maxRestartTime"`
 		KeepaliveTime            duration         `json:"keepaliveTime"`
 		NumAllowedLocalASNumbers int              `json:"numAllowedLocalASNumbers"`
 		TTLSecurity              uint8            `json:"ttlSecurity"`
@@ -133,7 +133,7 @@ func decodeBGPPeer(k Key, value []byte) (BGPPeer, error) {
 		NextHopMode:              spec.NextHopMode,
 		Password:                 spec.Password.ref(),
 		SourceAddress:            spec.SourceAddress,
-		MaxRestartTime:           time.Duration(spec.MaxRestartTime),
+		MaxRestartTime:           (*time.Duration)(spec.MaxRestartTime),
 		KeepaliveTime:            time.Duration(spec.KeepaliveTime),
 		NumAllowedLocalASNumbers: spec.NumAllowedLocalASNumbers,
 		TTLSecurity:              spec.TTLSecurity,

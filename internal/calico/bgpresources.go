@@ -13,7 +13,7 @@ type BGPConfiguration struct {
 	LogSeverityScreen     string
 
 	NodeMeshPassword       *SecretKeyRef
-	NodeMeshMaxRestartTime time.Duration
+	NodeMeshMaxRestartTime *time.Duration // nil: not set
 
 	Communities          []Community
 	PrefixAdvertisements []PrefixAdvertisement // nil: not set; empty: set to none
@@ -50,8 +50,8 @@ type BGPPeer struct {
 	KeepOriginalNextHop      bool
 	NextHopMode              string // "Auto", "Self", "Keep"
 	Password                 *SecretKeyRef
-	SourceAddress            string // "UseNodeIP", "None"
-	MaxRestartTime           time.Duration
+	SourceAddress            string         // "UseNodeIP", "None"
+	MaxRestartTime           *time.Duration // nil: not set
 	KeepaliveTime            time.Duration
 	NumAllowedLocalASNumbers int
 	TTLSecurity              uint8

@@ -283,7 +283,7 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 	 "programClusterRoutes":"Enabled","ipv4NormalRoutePriority":7,"ipv6NormalRoutePriority":8}}`))
 	want := BGPConfiguration{Name: "default", NodeToNodeMeshEnabled: &yes, ASNumber: 64512,
 		ListenPort: 1790, BindMode: "NodeIP", LogSeverityScreen: "Info",
-		NodeMeshPassword: &SecretKeyRef{"s", "k"}, NodeMeshMaxRestartTime: 90 * time.Second,
+		NodeMeshPassword: &SecretKeyRef{"s", "k"}, NodeMeshMaxRestartTime: new(90 * time.Second),
 		Communities: []Community{{"site-a", "64512:77"}},
 		PrefixAdvertisements: []PrefixAdvertisement{{"10.40.0.0/16",
 			[]string{"site-a", "64512:1:2"}}},
@@ -323,7 +323,7 @@ func TestDecodeBGPPeer(t *testing.T) {
 	want := BGPPeer{Name: "tor", Node: "n", NodeSelector: "rack == 'r2'", PeerIP: "192.0.2.1:1790",
 		PeerSelector: "x", ASNumber: 64900, LocalASNumber: 65537,
 		KeepOriginalNextHop: true, NextHopMode: "Self", Password: &SecretKeyRef{"s", "k"},
-		SourceAddress: "None", MaxRestartTime: 2 * time.Minute,
+		SourceAddress: "None", MaxRestartTime: new(2 * time.Minute),
 		KeepaliveTime: 7 * time.Second, NumAllowedLocalASNumbers: 2, TTLSecurity: 1,
 		ReachableBy: "192.0.2.9", Filters: []string{"b", "a"},
 		LocalWorkloadSelector: "l", ReversePeering: "Manual"}
