@@ -203,12 +203,12 @@ func TestPeerAfterTheRestartTimeGetsNoRestartBits(t *testing.T) {
 	l := newLab(t)
 	n := l.restarted(func(n *node) {
 		for i := range n.plan.Peers {
-			n.plan.Peers[i].RestartTime = 2 * time.Second
+			n.plan.Peers[i].RestartTime = 6 * time.Second
 		}
 	}, "127.0.0.77", "127.0.0.78")
 	first := dialFar(t, n, "127.0.0.77", 64512, 90, true, gracefulCap(false))
 	first.wantRestartBits(true)
-	time.Sleep(4 * time.Second) // watchRestart looks each second
+	time.Sleep(8 * time.Second) // watchRestart looks each second
 	dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false)).wantRestartBits(false)
 }
 

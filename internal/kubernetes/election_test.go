@@ -48,7 +48,7 @@ func acquire(t *testing.T, e *kubernetes.Election) {
 func TestElection(t *testing.T) {
 	t.Attr("part", "Kubernetes API, a stand-in")
 	s := kubetest.NewServer(t)
-	a, b := electionOn(t, s, "a", 2*time.Second), electionOn(t, s, "b", 2*time.Second)
+	a, b := electionOn(t, s, "a", 6*time.Second), electionOn(t, s, "b", 6*time.Second)
 	acquire(t, a)
 	waiting, led := make(chan struct{}), make(chan error, 1)
 	go func() { led <- b.Acquire(t.Context(), func() { close(waiting) }) }()
@@ -85,7 +85,7 @@ func TestElection(t *testing.T) {
 func TestElectionWithoutTheAPI(t *testing.T) {
 	t.Attr("part", "Kubernetes API, a stand-in")
 	s := kubetest.NewServer(t)
-	e := electionOn(t, s, "a", 3*time.Second)
+	e := electionOn(t, s, "a", 6*time.Second)
 	acquire(t, e)
 	held := make(chan error, 1)
 	go func() { held <- e.Hold(t.Context()) }()

@@ -42,7 +42,7 @@ const (
 	// maxName is the length of a source's name.
 	maxName = 63
 	// answerTime is what an answer has to reach its client before the deadline of the call.
-	answerTime = 200 * time.Millisecond
+	answerTime = time.Second
 )
 
 // All is what the server shows besides what its own clients want.
