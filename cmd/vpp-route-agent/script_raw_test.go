@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"net/netip"
@@ -42,16 +43,21 @@ func rawStart(sc *script, args []string) (string, error) {
 		return "", err
 	}
 	p := &rawPeer{conn: conn, as: uint32(as), end: make(chan struct{})}
-	sc.raw[args[0]] = p
 	open := packet.NewBGPOpenMessage(uint16(as), 90, from.String(),
 		[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(
 			[]packet.ParameterCapabilityInterface{
 				packet.NewCapMultiProtocol(packet.RF_IPv4_UC),
 				packet.NewCapFourOctetASNumber(uint32(as)),
 			})})
-	if err := p.send(open); err != nil {
+	err = cmp.Or(conn.SetReadDeadline(time.Now().Add(10*time.Second)), p.send(open))
+	if err == nil { // an agent that does not expect this peer yet ends the connection
+		_, err = io.ReadFull(conn, make([]byte, packet.BGP_HEADER_LENGTH))
+	}
+	if err = cmp.Or(err, conn.SetReadDeadline(time.Time{})); err != nil {
+		conn.Close()
 		return "", err
 	}
+	sc.raw[args[0]] = p
 	p.wg.Go(func() { io.Copy(io.Discard, conn) }) // what the agent sends is no concern
 	p.wg.Go(p.keepAlive)
 	return "", nil
