@@ -159,8 +159,8 @@ func (p *peering) workloads(all []given) {
 	}
 }
 
-// toWorkload asks for the sessions to the first address of each family. No more of the BGPPeer
-// counts, as in confd (client.go, localBGPPeerDataAsBGPPeers).
+// toWorkload asks for the sessions to the first address of each family. Of the BGPPeer only AS
+// numbers and filters count, as in confd (client.go, localBGPPeerDataAsBGPPeers).
 func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) {
 	for _, f := range families {
 		i := slices.IndexFunc(w.IPNetworks, func(n netip.Prefix) bool {

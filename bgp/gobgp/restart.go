@@ -34,6 +34,9 @@ const (
 func (s *Speaker) beginRestart(p bgp.Plan) {
 	r := &restart{waiting: make(map[bgp.PeerID]bool, len(p.Peers)), deferral: ownDeferral}
 	for _, peer := range p.Peers {
+		if peer.RestartTime == 0 {
+			continue // our routes went with the session
+		}
 		r.waiting[peer.ID()] = true
 		if peer.External() || p.Policies.Reflects {
 			r.deferral = learnedDeferral

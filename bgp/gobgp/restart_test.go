@@ -116,6 +116,24 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	eventually(t, "the inner peer has all", true, inner.hasAll)
 }
 
+// Peers that kept nothing wait for nobody.
+func TestPeerWithoutARestartTimeHasAllAtOnce(t *testing.T) {
+	l := newLab(t)
+	n := l.restarted(func(n *node) {
+		n.farPeer("127.0.0.75", 65001)
+		for i := range n.plan.Peers {
+			n.plan.Peers[i].RestartTime = 0
+		}
+	}, "127.0.0.74")
+	router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))
+	router.wantRestartBits(false)
+	start := time.Now()
+	eventually(t, "the router has all", true, router.hasAll)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the router has all %s after it came up", took)
+	}
+}
+
 // Where nobody else is waited for, the last End-of-RIB is answered at once.
 func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
 	// What a look would find is not found.

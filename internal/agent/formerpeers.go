@@ -57,14 +57,14 @@ func (fp *formerPeers) step(now time.Time, inForce Plan,
 	return routes
 }
 
-// hasPeer searches peers by ID, as a plan has them.
+// hasPeer searches peers that are sorted by ID, as a plan has them.
 func hasPeer(peers []bgp.Peer, a netip.Addr) bool {
 	_, has := slices.BinarySearchFunc(peers, a,
 		func(p bgp.Peer, a netip.Addr) int { return p.Address.Compare(a) })
 	return has
 }
 
-// hasSession searches states by ID, as the speaker has them.
+// hasSession searches states that are sorted by ID, as the speaker has them.
 func hasSession(states []bgp.PeerState, a netip.Addr) bool {
 	_, has := slices.BinarySearchFunc(states, a,
 		func(s bgp.PeerState, a netip.Addr) int { return s.ID.Address.Compare(a) })

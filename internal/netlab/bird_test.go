@@ -40,7 +40,7 @@ func TestBirdAcceptsTheConfiguration(t *testing.T) {
 		Peers: []BirdPeer{
 			MeshPeer(addr("10.0.0.1"), addr("10.0.0.2"), 64512),
 			{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), Port: 1790, AS: 64513,
-				Password: "s3cret", RestartTime: time.Minute, HoldTime: 9 * time.Second},
+				Password: "s3cret", RestartTime: new(time.Minute), HoldTime: 9 * time.Second},
 			{Name: "Node_10_0_0_4", Address: addr("10.0.0.4"), AS: 64512, Client: true},
 		},
 	}

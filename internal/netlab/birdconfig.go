@@ -42,10 +42,10 @@ type BirdPeer struct {
 	Port        uint16 // 0: 179
 	AS          uint32
 	Passive     bool
-	Client      bool   // of this route reflector
-	Password    string // TCP MD5; "": none
-	RestartTime time.Duration
-	HoldTime    time.Duration // that we offer; 0: BIRD's 240 s, which no Calico resource changes
+	Client      bool           // of this route reflector
+	Password    string         // TCP MD5; "": none
+	RestartTime *time.Duration // nil: BIRD's 120 s
+	HoldTime    time.Duration  // that we offer; 0: BIRD's 240 s, which no Calico resource changes
 }
 
 // MeshPeer is a mesh session between two addresses. It is passive if the peer's address is the
@@ -166,13 +166,12 @@ func within(p netip.Prefix) string {
 }
 
 func (c BirdConfig) writePeer(w *birdWriter, p BirdPeer) {
-	port := p.Port
+	port, restart := p.Port, 2*time.Minute
 	if port == 0 {
 		port = 179
 	}
-	restart := p.RestartTime
-	if restart == 0 {
-		restart = 2 * time.Minute
+	if p.RestartTime != nil {
+		restart = *p.RestartTime
 	}
 	w.line("protocol bgp %s {", p.Name)
 	w.line("  local as %d;", c.AS)

@@ -25,7 +25,7 @@ func WithPeers(c netlab.BirdConfig, node string, s *calico.Snapshot) netlab.Bird
 			continue
 		}
 		b := netlab.MeshPeer(c.Address, p.Address, p.RemoteAS)
-		b.Port, b.RestartTime, b.Client = p.Port, p.RestartTime, p.Client
+		b.Port, b.RestartTime, b.Client = p.Port, new(p.RestartTime), p.Client
 		switch p.Scope {
 		case bgp.ScopeGlobal:
 			b.Name, b.Passive = "Global"+b.Name[len("Mesh"):], b.Passive && p.CalicoNode != ""

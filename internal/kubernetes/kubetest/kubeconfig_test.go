@@ -16,7 +16,7 @@ func TestKubeconfigIsWholeWhileItIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		var err error
 		for range 20 {
