@@ -111,7 +111,7 @@ func waitInSink(t *testing.T, peer string, hold uint16) (*node, *far, *slowReade
 // wantAnswer: GoBGP waits for nobody.
 func (n *node) wantAnswer(sink *slowReader) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 3*time.Second)
 	defer cancel()
 	err := n.ask(ctx, func(ctx context.Context) error {
 		_, err := n.applied.server.GetBgp(ctx, &api.GetBgpRequest{})

@@ -338,7 +338,7 @@ func TestProgressSparesIdleRangesAList(t *testing.T) {
 	for i := range 20 {
 		r.put("/other", fmt.Sprint(i))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	must(t, r.client.Once(ctx, r.follow))
 	head, err := e.Client().Get(t.Context(), "/other")
