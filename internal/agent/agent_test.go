@@ -86,6 +86,7 @@ func (s *speaker) Set(_ context.Context, p bgp.Plan) error {
 			s.states = append(s.states, bgp.PeerState{ID: peer.ID()})
 		}
 	}
+	slices.SortFunc(s.states, func(a, b bgp.PeerState) int { return a.ID.Compare(b.ID) })
 	for _, a := range s.plan.Announcements {
 		if !slices.Contains(p.Announcements, a) {
 			s.history.add("withdraw %s", a.Prefix)

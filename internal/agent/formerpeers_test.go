@@ -25,7 +25,9 @@ func withTor(gateway string) *calico.Snapshot {
 func TestFormerPeers(t *testing.T) {
 	with := PlanFor("a", withTor("192.168.4.254"), bgp.Options{}, Facts{})
 	without := PlanFor("a", cluster(), bgp.Options{}, Facts{PeerRoutes: hostRoutes(with)})
-	up := []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.1")}}}
+	up := []bgp.PeerState{{ID: bgp.PeerID{Address: addr("8.0.0.1")}},
+		{ID: bgp.PeerID{Address: addr("9.0.0.1")}}, {ID: bgp.PeerID{Address: addr("9.0.0.2")}},
+		{ID: bgp.PeerID{Address: addr("192.168.4.3")}}}
 	other := []bgp.PeerState{{ID: bgp.PeerID{Address: addr("9.0.0.2")}}}
 	type step struct {
 		at     int // seconds

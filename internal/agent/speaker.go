@@ -18,6 +18,7 @@ type Speaker interface {
 	SetUsable(ctx context.Context, usable func(netip.Prefix, netip.Addr) bool) error
 	// NextHops are those of the Adj-RIB-In of peers whose import filters ask for interfaces.
 	NextHops() []netip.Addr
+	// Peers are those of the plan, sorted by ID.
 	Peers() []bgp.PeerState
 	// Without says what would change for the routes of other nodes if only some paths stayed.
 	Without(ctx context.Context, keeps reflector.Keeps) (ipv4, ipv6 reflector.Change, err error)

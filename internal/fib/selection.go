@@ -441,7 +441,7 @@ func (s *selection) follow(addresses []netip.Addr) {
 	}
 }
 
-// setNormal sets above which LOCAL_PREF a host route is elevated, for IPv4 and IPv6.
+// setNormal sets above which LOCAL_PREF a route is elevated, for IPv4 and IPv6.
 func (s *selection) setNormal(normal [2]uint32) {
 	if s.normal == normal {
 		return

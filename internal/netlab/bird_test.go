@@ -41,7 +41,8 @@ func TestBirdAcceptsTheConfiguration(t *testing.T) {
 			MeshPeer(addr("10.0.0.1"), addr("10.0.0.2"), 64512),
 			{Name: "Global_10_0_0_3", Address: addr("10.0.0.3"), Port: 1790, AS: 64513,
 				Password: "s3cret", RestartTime: new(time.Minute), HoldTime: 9 * time.Second},
-			{Name: "Node_10_0_0_4", Address: addr("10.0.0.4"), AS: 64512, Client: true},
+			{Name: "Node_10_0_0_4", Address: addr("10.0.0.4"), AS: 64512, Client: true,
+				RestartTime: new(time.Duration(0))},
 		},
 	}
 	six := full
