@@ -339,6 +339,17 @@ func TestTheJournalIsRewrittenAfterTheAnswer(t *testing.T) {
 	}
 	reader.Close()
 	check(t, "the disk is back", b.do(Change{Puts: puts(2)}), "2 CONFIGURED")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		b.writing.Lock()
+		long := b.journal.isLong()
+		b.writing.Unlock()
+		if !long {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the journal is long after a minute")
+		}
+	}
 }
 
 // The first format had puts by key, their values in JSON, and labels beside them.
