@@ -43,6 +43,7 @@ type fake struct {
 	holdLookup chan struct{}
 	listing    func()                // called before Routes returns what it has found
 	deleting   func(route.ObjectKey) // called before DeleteObject does
+	lookingUp  func(route.ObjectKey) // called before Object looks
 	slow       time.Duration         // PutObject takes so long
 
 	notStarting bool // Start refuses

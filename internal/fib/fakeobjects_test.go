@@ -68,6 +68,9 @@ func (d *fake) reach(k route.ObjectKey) error {
 }
 
 func (d *fake) Object(_ context.Context, k route.ObjectKey) (route.Object, error) {
+	if d.lookingUp != nil {
+		d.lookingUp(k)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.looked != nil {

@@ -800,7 +800,7 @@ func (e *Engine) showObject(o *object) Entry {
 	if o.is(isForeign) {
 		out.By = o.other.String()
 	}
-	if out.State == Pending {
+	if out.State == Pending && !o.is(isWaiting) {
 		if k := e.sync.obstacle(o); k != (route.ObjectKey{}) {
 			out.Error = "waits for " + k.String()
 		}

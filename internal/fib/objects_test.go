@@ -202,6 +202,33 @@ func TestObjectWaitsForItsInterface(t *testing.T) {
 	})
 }
 
+// Of one that was not looked up yet nobody can say for what it waits: it may be another program's.
+func TestObjectThatWasNotLookedUpYet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		first := route.VethEnd{Name: "a0", Peer: "b0"}
+		second := route.VethEnd{Name: "b0", Peer: "a0"}
+		theirs := route.FoundLink{Name: "b0"}
+		r.dp.others(theirs)
+		r.dp.state(func() { r.dp.refuseObject[first.Key()] = errGone })
+		hold := make(chan struct{})
+		r.dp.lookingUp = func(k route.ObjectKey) {
+			if k == second.Key() {
+				<-hold
+			}
+		}
+		r.setObjects(route.External, first, second)
+		check(t, "states", r.objectStates(),
+			"new interface a0 failed: "+errGone.Error(), "new interface b0 pending")
+		close(hold)
+		check(t, "states", r.objectStates(),
+			"new interface a0 failed: "+errGone.Error(), "new interface b0 shadowed")
+		r.dp.steal(theirs)
+		time.Sleep(2 * objectInterval)
+		check(t, "states", r.objectStates(), "new interface a0 failed: "+errGone.Error(),
+			"new interface b0 pending: waits for new interface a0")
+	})
+}
+
 func TestObjectInTheWayGoesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.setObjects(route.Uplink, on("eth0", "192.168.4.7/24"))
