@@ -119,11 +119,37 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := roomy(conn); err != nil {
+	if err := errors.Join(roomy(conn), stamped(conn)); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
+}
+
+// stamped has the kernel say when each packet came in: a reader may be late on a busy machine.
+func stamped(conn *net.IPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	})
+	return errors.Join(err, failed)
+}
+
+// arrival is when the packet with this control message came in.
+func arrival(control []byte) time.Time {
+	now := time.Now()
+	all, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(all) != 1 || len(all[0].Data) != 16 {
+		return now
+	}
+	at := all[0].Data // a struct timespec
+	stamp := time.Unix(int64(binary.NativeEndian.Uint64(at)),
+		int64(binary.NativeEndian.Uint64(at[8:])))
+	return now.Add(stamp.Sub(now)) // with a reading of the monotonic clock
 }
 
 // roomy enlarges a socket's buffer to seconds of packets: on a busy machine the reader may be late,
@@ -188,6 +214,15 @@ func (f *Flow) request(seq uint64) []byte {
 	return b
 }
 
+// message is what follows the header that the kernel leaves in IPv4 packets.
+func (f *Flow) message(packet []byte) []byte {
+	if f.config.To.Is6() || len(packet) == 0 {
+		return packet
+	}
+	const word = 4 // bytes, in which the header has its length (RFC 791 §3.1)
+	return packet[min(word*int(packet[0]&0xf), len(packet)):]
+}
+
 // answered returns the sequence number that an ICMP message answers.
 func (f *Flow) answered(b []byte) (seq uint64, ok bool) {
 	want := byte(echoReply4)
@@ -214,9 +249,9 @@ func checksum(b []byte) uint16 {
 }
 
 func (f *Flow) receive() {
-	buf := make([]byte, 1500)
+	buf, control := make([]byte, 1500), make([]byte, 64)
 	for {
-		n, _, err := f.conn.ReadFromIP(buf)
+		n, c, _, _, err := f.conn.ReadMsgIP(buf, control)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -224,14 +259,13 @@ func (f *Flow) receive() {
 			// an ICMP error on the socket: the request stays unanswered
 			continue
 		}
-		now := time.Now()
-		if seq, ok := f.answered(buf[:n]); ok {
-			f.count(seq, now)
+		if seq, ok := f.answered(f.message(buf[:n])); ok {
+			f.count(seq, arrival(control[:c]))
 		}
 	}
 }
 
-func (f *Flow) count(seq uint64, now time.Time) {
+func (f *Flow) count(seq uint64, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -239,7 +273,7 @@ func (f *Flow) count(seq uint64, now time.Time) {
 	case f.rtt[seq] != 0:
 		f.duplicate++
 	default:
-		f.rtt[seq] = max(now.Sub(f.sent[seq]), 1)
+		f.rtt[seq] = max(at.Sub(f.sent[seq]), 1)
 	}
 }
 

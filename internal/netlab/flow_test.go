@@ -1,6 +1,8 @@
 package netlab
 
 import (
+	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +21,39 @@ func TestStoppedFlowKnowsItsLastPacket(t *testing.T) {
 			t.Fatalf("nothing was in the way, got %+v", r)
 		}
 	}
+}
+
+// TestReaderThatIsLate: how long a packet took is known to the kernel, also while nobody reads.
+func TestReaderThatIsLate(t *testing.T) {
+	l := newLab(t)
+	a, _, _ := line(t, l)
+	const late = 200 * time.Millisecond
+	var slowest []time.Duration
+	for range 5 { // the machine may stall as long
+		for _, to := range []netip.Addr{addr("10.0.2.2"), addr("fd00:2::2")} {
+			flow, err := a.StartFlow(FlowConfig{To: to, Interval: time.Hour})
+			check(t, err)
+			flow.mu.Lock() // which the reader needs after the first answer
+			for range 3 {
+				seq := len(flow.sent)
+				flow.sent, flow.rtt = append(flow.sent, time.Now()), append(flow.rtt, 0)
+				_, err := flow.conn.WriteToIP(flow.request(uint64(seq)),
+					&net.IPAddr{IP: to.AsSlice()})
+				check(t, err)
+			}
+			time.Sleep(late)
+			flow.mu.Unlock()
+			if r := flow.Stop(); r.Received < 3 {
+				t.Fatalf("%+v", r)
+			} else {
+				slowest = append(slowest, r.Slowest)
+			}
+		}
+		if slices.Max(slowest[len(slowest)-2:]) < late/2 {
+			return
+		}
+	}
+	t.Errorf("read %v late, the slowest packets took %v", late, slowest)
 }
 
 // TestTimeline: each packet is counted once, in the slot in which it was sent, and a time without
