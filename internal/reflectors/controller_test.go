@@ -927,14 +927,25 @@ func TestIdle(t *testing.T) {
 	}}))
 	c.aim(to(reflector.Reflectors))
 	c.reaches("reflectors n1, n2")
-	time.Sleep(2 * time.Second) // agents delete their answers
-	for len(requests) > 0 {
-		<-requests
+	c.rests(func() string {
+		return fmt.Sprintf("revision %d, %d requests", c.look().revision, len(requests))
+	})
+}
+
+// rests waits for two seconds in which nothing is counted, since agents delete their answers, and
+// then wants four more of them.
+func (c *cluster) rests(counts func() string) {
+	c.t.Helper()
+	before, now := "", counts()
+	for deadline := time.Now().Add(time.Minute); before != now; before, now = now, counts() {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s, two seconds ago %s", now, before)
+		}
+		time.Sleep(2 * time.Second)
 	}
-	revision := c.look().revision
 	time.Sleep(4 * time.Second)
-	if now := c.look().revision; now != revision || len(requests) > 0 {
-		t.Errorf("%d writes, %d requests", now-revision, len(requests))
+	if after := counts(); after != now {
+		c.t.Errorf("%s, four seconds ago %s", after, now)
 	}
 }
 
