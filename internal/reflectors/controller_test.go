@@ -361,7 +361,7 @@ func awaitStateOf(t *testing.T, read func() (*reading, error), every time.Durati
 			t.Logf("the leader: %+v", last)
 		}
 	}()
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(every) {
+	for end := time.Now().Add(10 * time.Minute); ; time.Sleep(every) { // all tests run beside it
 		r, err := read()
 		if err == nil && len(r.states) > 0 {
 			last = r.states[0]
