@@ -35,6 +35,7 @@ var externalCases = []testCase{
 			b.hasAddresses(t, before...)
 			c.put(onLink(name, first))
 			c.await(t, "CONFIGURED ")
+			b.hasAddresses(t, append(before, first)...) // it is later in the facts
 			c.stop()
 			c = b.runClient(t, dir) // which has lost its item meanwhile
 			defer c.stop()
