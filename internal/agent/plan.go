@@ -170,8 +170,8 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	blocks, _ := ipam.OwnBlocks(self, c)
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
 	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
-	problems := append(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o)...)
-	p.BGP.Problems = append(problems, p.BGP.Problems...)
+	p.BGP.Problems = slices.Concat(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o),
+		calico.UnusedFelix(c, self), p.BGP.Problems)
 	return p
 }
 

@@ -2,49 +2,105 @@ package calico
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"vpp-route-agent/internal/selector"
 )
 
-// FelixOn returns how Felix of node is configured as far as Calico's resources say it: its own
-// FelixConfiguration goes before the default one, field by field, so the result has no name. Felix'
-// environment and file go before both, and are not known here.
+// FelixOn returns how Felix of node is configured as far as Calico's resources say it: field by
+// field the first of felixFor that sets it, so the result has no name. Felix' environment and file
+// go before all, and are not known here.
 func (s *Snapshot) FelixOn(node string) FelixConfiguration {
-	own, all := s.Felix["node."+node], s.Felix["default"]
+	all := s.felixFor(node)
+	own, some, every := all[0], all[1], all[2]
 	return FelixConfiguration{
-		ProgramClusterRoutes: cmp.Or(own.ProgramClusterRoutes,
-			all.ProgramClusterRoutes),
+		ProgramClusterRoutes: cmp.Or(own.ProgramClusterRoutes, some.ProgramClusterRoutes,
+			every.ProgramClusterRoutes),
 		IPv4NormalRoutePriority: cmp.Or(own.IPv4NormalRoutePriority,
-			all.IPv4NormalRoutePriority),
+			some.IPv4NormalRoutePriority, every.IPv4NormalRoutePriority),
 		IPv6NormalRoutePriority: cmp.Or(own.IPv6NormalRoutePriority,
-			all.IPv6NormalRoutePriority),
+			some.IPv6NormalRoutePriority, every.IPv6NormalRoutePriority),
 		IPv4ElevatedRoutePriority: cmp.Or(own.IPv4ElevatedRoutePriority,
-			all.IPv4ElevatedRoutePriority),
+			some.IPv4ElevatedRoutePriority, every.IPv4ElevatedRoutePriority),
 		IPv6ElevatedRoutePriority: cmp.Or(own.IPv6ElevatedRoutePriority,
-			all.IPv6ElevatedRoutePriority),
+			some.IPv6ElevatedRoutePriority, every.IPv6ElevatedRoutePriority),
 		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime,
-			all.LiveMigrationRouteConvergenceTime),
-		IPIPMTU:    cmp.Or(own.IPIPMTU, all.IPIPMTU),
-		VXLANPort:  cmp.Or(own.VXLANPort, all.VXLANPort),
-		VXLANVNI:   cmp.Or(own.VXLANVNI, all.VXLANVNI),
-		VXLANMTU:   cmp.Or(own.VXLANMTU, all.VXLANMTU),
-		VXLANMTUV6: cmp.Or(own.VXLANMTUV6, all.VXLANMTUV6),
+			some.LiveMigrationRouteConvergenceTime, every.LiveMigrationRouteConvergenceTime),
+		IPIPMTU:    cmp.Or(own.IPIPMTU, some.IPIPMTU, every.IPIPMTU),
+		VXLANPort:  cmp.Or(own.VXLANPort, some.VXLANPort, every.VXLANPort),
+		VXLANVNI:   cmp.Or(own.VXLANVNI, some.VXLANVNI, every.VXLANVNI),
+		VXLANMTU:   cmp.Or(own.VXLANMTU, some.VXLANMTU, every.VXLANMTU),
+		VXLANMTUV6: cmp.Or(own.VXLANMTUV6, some.VXLANMTUV6, every.VXLANMTUV6),
 
-		IPIPEnabled:        cmp.Or(own.IPIPEnabled, all.IPIPEnabled),
-		VXLANEnabled:       cmp.Or(own.VXLANEnabled, all.VXLANEnabled),
-		WireguardEnabled:   cmp.Or(own.WireguardEnabled, all.WireguardEnabled),
-		WireguardEnabledV6: cmp.Or(own.WireguardEnabledV6, all.WireguardEnabledV6),
+		IPIPEnabled:  cmp.Or(own.IPIPEnabled, some.IPIPEnabled, every.IPIPEnabled),
+		VXLANEnabled: cmp.Or(own.VXLANEnabled, some.VXLANEnabled, every.VXLANEnabled),
+		WireguardEnabled: cmp.Or(own.WireguardEnabled, some.WireguardEnabled,
+			every.WireguardEnabled),
+		WireguardEnabledV6: cmp.Or(own.WireguardEnabledV6, some.WireguardEnabledV6,
+			every.WireguardEnabledV6),
 	}
 }
 
-// FelixWith names the resource that sets a field of FelixOn(node).
+// felixFor returns the FelixConfigurations of a node, those first that go before others: its own,
+// one that selects it, and that of all nodes. One that is absent is empty.
+func (s *Snapshot) felixFor(node string) [3]FelixConfiguration {
+	some := FelixConfiguration{}
+	if all := s.felixSelecting(node); len(all) > 0 {
+		some = all[0]
+	}
+	return [...]FelixConfiguration{s.Felix[ownFelix(node)], some, s.Felix["default"]}
+}
+
+// ownFelix is the name of a node's own FelixConfiguration.
+func ownFelix(node string) string { return "node." + node }
+
+// felixSelecting returns the FelixConfigurations whose nodeSelector selects a node, the oldest
+// first, which is the one that counts (felix/calc/config_batcher.go, since Calico 3.32). A Node
+// without labels is selected by none, not even by all().
+func (s *Snapshot) felixSelecting(node string) (all []FelixConfiguration) {
+	labels := s.Nodes[node].Labels
+	for _, f := range s.Felix {
+		if f.NodeSelector == "" || labels == nil {
+			continue
+		}
+		if by, err := selector.Parse(f.NodeSelector); err == nil && by.Matches(labels) {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b FelixConfiguration) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// UnusedFelix names the FelixConfigurations that select a node and do not count.
+func UnusedFelix(s *Snapshot, node string) (problems []Problem) {
+	all := s.felixSelecting(node)
+	for i, f := range all {
+		if i > 0 {
+			problems = append(problems, Problem{Resource: f.resource(), Harmless: true,
+				Err: fmt.Sprintf("nodeSelector selects this node, as that of %s does: the oldest "+
+					"counts, or the first by name", all[0].resource())})
+		}
+	}
+	return problems
+}
+
+func (f FelixConfiguration) resource() string { return "FelixConfiguration(" + f.Name + ")" }
+
+// FelixWith names the resource that sets a field of FelixOn(node); that of all nodes if none does.
 func FelixWith[T comparable](s *Snapshot, node string, field func(FelixConfiguration) T) string {
 	var nothing T
-	name := "node." + node
-	if field(s.Felix[name]) == nothing {
-		name = "default"
+	for _, f := range s.felixFor(node) {
+		if field(f) != nothing {
+			return f.resource()
+		}
 	}
-	return "FelixConfiguration(" + name + ")"
+	return FelixConfiguration{Name: "default"}.resource()
 }
 
 // FelixRoutesIPIP reports whether Felix of node has the routes of IPIP pools. Those of VXLAN pools
@@ -64,6 +120,7 @@ func (s *Snapshot) FelixRoutesIPIP(node string) bool {
 
 func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 	var spec struct {
+		NodeSelector                      string   `json:"nodeSelector"`
 		ProgramClusterRoutes              string   `json:"programClusterRoutes"`
 		IPv4NormalRoutePriority           int      `json:"ipv4NormalRoutePriority"`
 		IPv6NormalRoutePriority           int      `json:"ipv6NormalRoutePriority"`
@@ -83,7 +140,7 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 	if _, err := decodeSpec(k, value, &spec); err != nil {
 		return FelixConfiguration{}, err
 	}
-	return FelixConfiguration{
+	f := FelixConfiguration{
 		Name: k.Name, ProgramClusterRoutes: spec.ProgramClusterRoutes,
 		IPv4NormalRoutePriority:           spec.IPv4NormalRoutePriority,
 		IPv6NormalRoutePriority:           spec.IPv6NormalRoutePriority,
@@ -99,5 +156,26 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		VXLANEnabled:                      spec.VXLANEnabled,
 		WireguardEnabled:                  spec.WireguardEnabled,
 		WireguardEnabledV6:                spec.WireguardEnabledV6,
-	}, nil
+	}
+	if k.Name == "default" || strings.HasPrefix(k.Name, ownFelix("")) {
+		return f, nil // Calico ignores its nodeSelector
+	}
+	f.NodeSelector, f.Created = spec.NodeSelector, created(value)
+	if _, err := selector.Parse(f.NodeSelector); err != nil { // then it selects no node
+		return f, partialError(wrapField("spec.nodeSelector", err).Error())
+	}
+	return f, nil
+}
+
+// created returns when a resource was made; the zero time where it does not say.
+func created(value []byte) time.Time {
+	var stored struct {
+		Metadata struct {
+			Created time.Time `json:"creationTimestamp"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(value, &stored); err != nil {
+		return time.Time{}
+	}
+	return stored.Metadata.Created
 }

@@ -51,7 +51,10 @@ var kinds = map[Kind]anyKind{
 		decode: decodeFelixConfiguration, index: Key.name,
 		in: func(c *contents) *map[string]FelixConfiguration { return &c.Felix },
 		read: func(k Key, node string) bool {
-			return k.Name == "default" || k.Name == "node."+node
+			return k.Name == ownFelix(node) || !strings.HasPrefix(k.Name, ownFelix(""))
+		},
+		here: func(f FelixConfiguration, node string) bool {
+			return f.NodeSelector != "" || f.Name == "default" || f.Name == ownFelix(node)
 		}},
 	KindClusterInformation: kind[string, ClusterInformation]{
 		decode: decodeClusterInformation, index: Key.name,

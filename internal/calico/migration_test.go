@@ -2,6 +2,8 @@ package calico
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -107,4 +109,60 @@ func TestFelixConfigurations(t *testing.T) {
 		len(got.Problems) != 0 {
 		t.Errorf("%+v %v", got.Felix, got.Problems)
 	}
+}
+
+// A FelixConfiguration with a nodeSelector goes before that of all nodes and after the node's own.
+func TestFelixConfigurationsBySelector(t *testing.T) {
+	s := NewStore("edge-5")
+	put := func(name, created, spec string) {
+		s.Put(Key{Kind: KindFelixConfiguration, Name: name}.String(), []byte(
+			`{"metadata":{"creationTimestamp":`+created+`},"spec":`+spec+`}`))
+	}
+	label := func(metadata string) {
+		s.Put(Key{Kind: KindNode, Name: "edge-5"}.String(),
+			[]byte(`{"metadata":{`+metadata+`},"spec":{}}`))
+	}
+	mtuIs := func(what string, mtu int, by string, problems ...string) {
+		t.Helper()
+		got := s.Snapshot(1)
+		if on := got.FelixOn("edge-5"); on.VXLANMTU != mtu {
+			t.Errorf("%s: vxlanMTU %d, want %d", what, on.VXLANMTU, mtu)
+		}
+		set := func(f FelixConfiguration) int { return f.VXLANMTU }
+		if with := FelixWith(got, "edge-5", set); with != "FelixConfiguration("+by+")" {
+			t.Errorf("%s: by %s, want %s", what, with, by)
+		}
+		var said []string
+		for _, p := range slices.Concat(got.Problems, UnusedFelix(got, "edge-5")) {
+			said = append(said, p.String())
+		}
+		if !slices.EqualFunc(said, problems, strings.HasPrefix) {
+			t.Errorf("%s: problems %q, want %q", what, said, problems)
+		}
+	}
+	const day = `"2026-11-01T00:00:00Z"`
+	put("default", "null", `{"vxlanMTU":1400,"vxlanVNI":7}`)
+	put("rack", day, `{"nodeSelector":"rack == 'r1'","vxlanMTU":8900}`)
+	put("all", `"2026-11-02T00:00:00Z"`, `{"nodeSelector":"all()","vxlanMTU":1300}`)
+	put("none", "null", `{"vxlanMTU":1}`)
+	mtuIs("no Node", 1400, "default")
+	label("")
+	mtuIs("a Node without labels", 1400, "default")
+	label(`"labels":{"rack":"r2"}`)
+	mtuIs("one", 1300, "all")
+	label(`"labels":{"rack":"r1"}`)
+	mtuIs("the oldest", 8900, "rack", "FelixConfiguration(all): nodeSelector selects this node")
+	if on := s.Snapshot(1).FelixOn("edge-5"); on.VXLANVNI != 7 {
+		t.Errorf("vxlanVNI %d: the default has it", on.VXLANVNI)
+	}
+	put("almost", day, `{"nodeSelector":"has(rack)","vxlanMTU":1200}`)
+	mtuIs("by name", 1200, "almost", "FelixConfiguration(rack): ", "FelixConfiguration(all): ")
+	put("almost", day, `{"nodeSelector":"has(rack","vxlanMTU":1200}`)
+	mtuIs("no selector", 8900, "rack",
+		`FelixConfiguration(almost): spec.nodeSelector: selector "has(rack"`,
+		"FelixConfiguration(all): ")
+	put("node.edge-5", "null", `{"nodeSelector":"all()","vxlanMTU":1100}`)
+	put("node.edge-6", "null", `{"nodeSelector":"all()","vxlanMTU":1000}`)
+	mtuIs("its own", 1100, "node.edge-5", "FelixConfiguration(almost): ",
+		"FelixConfiguration(all): ")
 }

@@ -38,7 +38,7 @@ type Snapshot struct {
 	BGPFilters        map[string]BGPFilter           // by name
 	WorkloadEndpoints map[string]WorkloadEndpoint    // this node's own, by "namespace/name"
 	LiveMigrations    map[string]LiveMigration       // to or from this node, by "namespace/name"
-	Felix             map[string]FelixConfiguration  // "default" and this node's own, "node.<name>"
+	Felix             map[string]FelixConfiguration  // by name; see felixFor
 	// next hops that hosts publish; not Calico's
 	PeerIPs map[PeerIP]netip.Addr
 	// Services and Endpoints are by "namespace/name" of the Service; one without EndpointSlices has
@@ -228,6 +228,10 @@ func (e MigrationEnd) Is(w WorkloadEndpoint) bool {
 // Unset fields are zero.
 type FelixConfiguration struct {
 	Name string
+	// NodeSelector says for which nodes it is; "": for those of its name. Of several the oldest
+	// counts.
+	NodeSelector string    `json:",omitzero"`
+	Created      time.Time `json:",omitzero"`
 	// "Enabled", "EnabledIPIPOnly", "EnabledNoEncapOnly", "Disabled"
 	ProgramClusterRoutes                                 string
 	IPv4NormalRoutePriority, IPv6NormalRoutePriority     int
