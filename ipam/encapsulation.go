@@ -26,7 +26,8 @@ func Encapsulation(self string, tunnels []route.Encap, felix bool,
 	return e, append(problems, setNodes(e, self, s)...)
 }
 
-// setNodes sets the other nodes of e. Of several with one address the first by name has it.
+// setNodes sets the other nodes of e. Of several with one address the first by name has it. Where a
+// pool has VXLAN it is the first with a VTEP: a Node that is left over from a rename may have none.
 func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems []calico.Problem) {
 	problem := func(name, why string) {
 		problems = append(problems, calico.Problem{Resource: "Node(" + name + ")",
@@ -51,20 +52,23 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 	route.SortNodes(all)
 	e.Nodes = all[:0] // it is filtered in place
 	with4, with6 := hasVXLAN(e, false), hasVXLAN(e, true)
-	var first route.Node
 	for _, n := range all {
-		if n.Address == first.Address {
-			problem(n.Name,
-				fmt.Sprintf("%s is the address of Node(%s), too", n.Address, first.Name))
-			continue
-		}
-		first = n
 		if n.Address.Is4() && with4 || n.Address.Is6() && with6 {
 			n.VXLAN = vtep(s.Nodes[n.Name], n.Address.Is6())
 		}
-		if e.Nodes = append(e.Nodes, n); n.NoVTEP() != "" {
+		if n.NoVTEP() != "" {
 			problem(n.Name, n.NoVTEP())
 		}
+		last := len(e.Nodes) - 1
+		if last < 0 || e.Nodes[last].Address != n.Address {
+			e.Nodes = append(e.Nodes, n)
+			continue
+		}
+		first := &e.Nodes[last]
+		if first.NoVTEP() != "" && n.NoVTEP() == "" {
+			*first, n = n, *first
+		}
+		problem(n.Name, fmt.Sprintf("%s is the address of Node(%s), too", n.Address, first.Name))
 	}
 	slices.SortFunc(problems, func(a, b calico.Problem) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Err, b.Err))

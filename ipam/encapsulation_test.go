@@ -252,3 +252,39 @@ func TestNodesThatShareAnAddress(t *testing.T) {
 		}
 	}
 }
+
+// A Node that VXLAN packets cannot be sent to leaves its address to another one that has it.
+func TestNodeWithAVTEPGoesFirst(t *testing.T) {
+	nodes := []string{"a 192.0.2.5/24", "b 192.0.2.6/24", "c 192.0.2.6/24", "d 192.0.2.6/24"}
+	for _, pool := range []calico.IPPool{
+		vxlanPool("p", "10.1.0.0/16", calico.EncapAlways),
+		ipipPool("p", "10.1.0.0/16", calico.EncapAlways),
+	} {
+		s := encapCluster(nodes, pool)
+		for _, name := range []string{"c", "d"} {
+			n := s.Nodes[name]
+			n.IPv4VXLANTunnelAddr = ip("10.1.0.7")
+			s.Nodes[name] = n
+		}
+		n := s.Nodes["b"]
+		n.IPv4VXLANTunnelAddr = netip.Addr{}
+		s.Nodes["b"] = n
+		e, problems := Encapsulation("a", allTunnels, false, s)
+		var named []string
+		for _, p := range problems {
+			named = append(named, p.String())
+		}
+		want, said := "c", "[Node(b): 192.0.2.6 is the address of Node(c), too: it has no tunnel "+
+			"of its own Node(b): spec.ipv4VXLANTunnelAddr of Node(b) is missing: it has no tunnel "+
+			"of its own Node(d): 192.0.2.6 is the address of Node(c), too: it has no tunnel of "+
+			"its own]"
+		if pool.IPIPMode.Encapsulates() {
+			want, said = "b", "[Node(c): 192.0.2.6 is the address of Node(b), too: it has no "+
+				"tunnel of its own Node(d): 192.0.2.6 is the address of Node(b), too: it has no "+
+				"tunnel of its own]"
+		}
+		if len(e.Nodes) != 1 || e.Nodes[0].Name != want || fmt.Sprint(named) != said {
+			t.Errorf("%v has the address\n%v\nwant\n%v", e.Nodes, named, said)
+		}
+	}
+}

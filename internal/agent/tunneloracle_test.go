@@ -132,16 +132,20 @@ func (l *literal) canUse(kind route.Encap, six bool) bool {
 }
 
 // others are the other nodes by their addresses of a family. Of two with one address the first by
-// name has it, and none has this node's.
+// name has it, those with a VTEP before those without; and none has this node's.
 func (l *literal) others(six bool) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
-	for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
-		a := l.nodes[name].address(six)
-		if _, taken := out[a.Addr()]; name == literalSelf || !a.IsValid() || taken ||
-			a.Addr() == l.nodes[literalSelf].address(six).Addr() {
-			continue
+	for _, withVTEP := range []bool{true, false} {
+		for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
+			a := l.nodes[name].address(six)
+			mac, _ := l.nodes[name].vtep(name, six)
+			if _, taken := out[a.Addr()]; name == literalSelf || !a.IsValid() || taken ||
+				withVTEP != (mac != "") ||
+				a.Addr() == l.nodes[literalSelf].address(six).Addr() {
+				continue
+			}
+			out[a.Addr()] = name
 		}
-		out[a.Addr()] = name
 	}
 	return out
 }

@@ -72,7 +72,7 @@ func (s *Snapshot) felixSelecting(node string) (all []FelixConfiguration) {
 		}
 	}
 	slices.SortFunc(all, func(a, b FelixConfiguration) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -95,12 +95,15 @@ func (f FelixConfiguration) resource() string { return "FelixConfiguration(" + f
 // FelixWith names the resource that sets a field of FelixOn(node); that of all nodes if none does.
 func FelixWith[T comparable](s *Snapshot, node string, field func(FelixConfiguration) T) string {
 	var nothing T
-	for _, f := range s.felixFor(node) {
-		if field(f) != nothing {
-			return f.resource()
-		}
+	all := s.felixFor(node)
+	name := "default"
+	switch {
+	case field(all[0]) != nothing:
+		name = ownFelix(node)
+	case field(all[1]) != nothing:
+		name = all[1].Name
 	}
-	return FelixConfiguration{Name: "default"}.resource()
+	return FelixConfiguration{Name: name}.resource()
 }
 
 // FelixRoutesIPIP reports whether Felix of node has the routes of IPIP pools. Those of VXLAN pools
@@ -167,15 +170,15 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 	return f, nil
 }
 
-// created returns when a resource was made; the zero time where it does not say.
-func created(value []byte) time.Time {
+// created returns when a resource was made, in seconds since 1970; 0 where it does not say.
+func created(value []byte) int64 {
 	var stored struct {
 		Metadata struct {
 			Created time.Time `json:"creationTimestamp"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(value, &stored); err != nil {
-		return time.Time{}
+	if err := json.Unmarshal(value, &stored); err != nil || stored.Metadata.Created.IsZero() {
+		return 0
 	}
-	return stored.Metadata.Created
+	return stored.Metadata.Created.Unix()
 }

@@ -229,9 +229,9 @@ func (e MigrationEnd) Is(w WorkloadEndpoint) bool {
 type FelixConfiguration struct {
 	Name string
 	// NodeSelector says for which nodes it is; "": for those of its name. Of several the oldest
-	// counts.
-	NodeSelector string    `json:",omitzero"`
-	Created      time.Time `json:",omitzero"`
+	// counts: Created is in seconds since 1970, 0 if unknown.
+	NodeSelector string `json:",omitzero"`
+	Created      int64  `json:",omitzero"`
 	// "Enabled", "EnabledIPIPOnly", "EnabledNoEncapOnly", "Disabled"
 	ProgramClusterRoutes                                 string
 	IPv4NormalRoutePriority, IPv6NormalRoutePriority     int
