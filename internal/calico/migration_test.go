@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -165,4 +166,12 @@ func TestFelixConfigurationsBySelector(t *testing.T) {
 	put("node.edge-6", "null", `{"nodeSelector":"all()","vxlanMTU":1000}`)
 	mtuIs("its own", 1100, "node.edge-5", "FelixConfiguration(almost): ",
 		"FelixConfiguration(all): ")
+	put("node.edge-6", "null", `{"vxlanMTU":"of another node"}`)
+	mtuIs("another node's", 1100, "node.edge-5", "FelixConfiguration(almost): ",
+		"FelixConfiguration(all): ")
+	kept := slices.Sorted(maps.Keys(s.Snapshot(1).Felix))
+	if want := []string{"all", "almost", "default", "node.edge-5", "rack"}; !slices.Equal(kept,
+		want) {
+		t.Errorf("%v are kept, want %v", kept, want)
+	}
 }
