@@ -266,6 +266,9 @@ func (c *Client) explain(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", c.Timeout)
+	}
 	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, err)
 }
 

@@ -246,6 +246,22 @@ func TestTheServerIsAway(t *testing.T) {
 	}
 }
 
+// What is said of a list that is not answered is what is said of a watch.
+func TestNoAnswerToAList(t *testing.T) {
+	s := kubetest.NewServer(t)
+	s.Hang(true)
+	c, err := kubernetes.NewClient(s.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Timeout = 50 * time.Millisecond
+	_, err = c.Nodes(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 50ms") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A server that takes a watch which is to list all Nodes, and then sends none, does not count as
 // one that answers. It is asked for a list then, as before there were such watches.
 func TestAListThatStalls(t *testing.T) {
