@@ -128,15 +128,9 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 
 // stamped has the kernel say when each packet came in: a reader may be late on a busy machine.
 func stamped(conn *net.IPConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	return withSocket(conn, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	})
-	return errors.Join(err, failed)
 }
 
 // arrival is when the packet with this control message came in.
@@ -155,20 +149,25 @@ func arrival(control []byte) time.Time {
 // roomy enlarges a socket's buffer to seconds of packets: on a busy machine the reader may be late,
 // and dropped packets would count as lost. Of ICMP it filters the requests of other flows.
 func roomy(conn syscall.Conn) error {
+	return withSocket(conn, func(fd int) error {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+		icmp, ok := conn.(*net.IPConn)
+		if err == nil && ok && icmp.LocalAddr().(*net.IPAddr).IP.To4() != nil {
+			// ICMP_FILTER (linux/icmp.h): a bit for each blocked type
+			const icmpFilter = 1
+			err = unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, 1<<echoRequest4)
+		}
+		return err
+	})
+}
+
+func withSocket(conn syscall.Conn, set func(fd int) error) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
-		icmp, ok := conn.(*net.IPConn)
-		if failed == nil && ok && icmp.LocalAddr().(*net.IPAddr).IP.To4() != nil {
-			// ICMP_FILTER (linux/icmp.h): a bit for each blocked type
-			const icmpFilter = 1
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_RAW, icmpFilter, 1<<echoRequest4)
-		}
-	})
+	err = raw.Control(func(fd uintptr) { failed = set(int(fd)) })
 	return errors.Join(err, failed)
 }
 
