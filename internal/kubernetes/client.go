@@ -267,10 +267,12 @@ func (c *Client) explain(err error) error {
 		err = e.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer within %s", c.Timeout)
+		err = c.noAnswer()
 	}
 	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, err)
 }
+
+func (c *Client) noAnswer() error { return fmt.Errorf("no answer within %s", c.Timeout) }
 
 // list and watch are what a reflector of client-go asks for.
 func (c *Client) list(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
@@ -311,7 +313,7 @@ func (c *Client) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		if err == nil {
 			w.Stop()
 		}
-		err = fmt.Errorf("no answer within %s", c.Timeout)
+		err = c.noAnswer()
 	}
 	if err != nil {
 		cancel()

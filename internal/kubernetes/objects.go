@@ -278,8 +278,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, version string, started 
 	}
 	defer body.Close()
 	if !late.Stop() {
-		return &RequestError{Verb: "watch", Resource: r.String(),
-			Why: fmt.Errorf("no answer within %s", c.Timeout)}
+		return &RequestError{Verb: "watch", Resource: r.String(), Why: c.noAnswer()}
 	}
 	started()
 	for events := json.NewDecoder(body); ; {
