@@ -113,7 +113,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	problems = append(problems, more...)
 	problems = append(problems, besideFelix(self, o, s)...)
 	problems = append(problems, Unencrypted(self, s, o)...)
-	problems = append(problems, calico.UnusedFelix(s, self)...)
+	problems = append(problems, s.UnusedFelix(self)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
 	problems = append(problems, badBindMode(s)...)

@@ -84,10 +84,10 @@ func PoolForms(self string, tunnels []route.Encap, felix bool, s *calico.Snapsho
 
 func poolForms(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (pools []route.Pool, problems []calico.Problem) {
+	me, settings, routesIPIP := s.Nodes[self], s.FelixOn(self), s.FelixRoutesIPIP(self)
 	for _, p := range Pools(s) {
-		pool, more := encapPool(p, s.Nodes[self], s.FelixOn(self), tunnels)
-		if felix && (pool.Encap == route.VXLAN ||
-			pool.Encap == route.IPIP && s.FelixRoutesIPIP(self)) {
+		pool, more := encapPool(p, me, settings, tunnels)
+		if felix && (pool.Encap == route.VXLAN || pool.Encap == route.IPIP && routesIPIP) {
 			pool.Felix, pool.Waits = true, ""
 			more = []calico.Problem{{Resource: "IPPool(" + p.Name + ")", Harmless: true,
 				Err: "on Linux Felix programs its routes, and this agent none"}}

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -256,35 +257,32 @@ func TestNodesThatShareAnAddress(t *testing.T) {
 // A Node that VXLAN packets cannot be sent to leaves its address to another one that has it.
 func TestNodeWithAVTEPGoesFirst(t *testing.T) {
 	nodes := []string{"a 192.0.2.5/24", "b 192.0.2.6/24", "c 192.0.2.6/24", "d 192.0.2.6/24"}
-	for _, pool := range []calico.IPPool{
-		vxlanPool("p", "10.1.0.0/16", calico.EncapAlways),
-		ipipPool("p", "10.1.0.0/16", calico.EncapAlways),
+	shares := func(name, with string) string {
+		return "Node(" + name + "): 192.0.2.6 is the address of Node(" + with + "), too: " +
+			"it has no tunnel of its own"
+	}
+	for _, tc := range []struct {
+		pool     calico.IPPool
+		first    string
+		problems []string
+	}{
+		{vxlanPool("p", "10.1.0.0/16", calico.EncapAlways), "c", []string{shares("b", "c"),
+			"Node(b): spec.ipv4VXLANTunnelAddr of Node(b) is missing: it has no tunnel of its own",
+			shares("d", "c")}},
+		{ipipPool("p", "10.1.0.0/16", calico.EncapAlways), "b",
+			[]string{shares("c", "b"), shares("d", "b")}},
 	} {
-		s := encapCluster(nodes, pool)
-		for _, name := range []string{"c", "d"} {
-			n := s.Nodes[name]
-			n.IPv4VXLANTunnelAddr = ip("10.1.0.7")
-			s.Nodes[name] = n
-		}
-		n := s.Nodes["b"]
-		n.IPv4VXLANTunnelAddr = netip.Addr{}
-		s.Nodes["b"] = n
+		s := encapCluster(nodes, tc.pool)
+		b := s.Nodes["b"]
+		b.IPv4VXLANTunnelAddr = netip.Addr{}
+		s.Nodes["b"] = b
 		e, problems := Encapsulation("a", allTunnels, false, s)
-		var named []string
+		var got []string
 		for _, p := range problems {
-			named = append(named, p.String())
+			got = append(got, p.String())
 		}
-		want, said := "c", "[Node(b): 192.0.2.6 is the address of Node(c), too: it has no tunnel "+
-			"of its own Node(b): spec.ipv4VXLANTunnelAddr of Node(b) is missing: it has no tunnel "+
-			"of its own Node(d): 192.0.2.6 is the address of Node(c), too: it has no tunnel of "+
-			"its own]"
-		if pool.IPIPMode.Encapsulates() {
-			want, said = "b", "[Node(c): 192.0.2.6 is the address of Node(b), too: it has no "+
-				"tunnel of its own Node(d): 192.0.2.6 is the address of Node(b), too: it has no "+
-				"tunnel of its own]"
-		}
-		if len(e.Nodes) != 1 || e.Nodes[0].Name != want || fmt.Sprint(named) != said {
-			t.Errorf("%v has the address\n%v\nwant\n%v", e.Nodes, named, said)
+		if len(e.Nodes) != 1 || e.Nodes[0].Name != tc.first || !slices.Equal(got, tc.problems) {
+			t.Errorf("%v has the address\n%q\nwant %s\n%q", e.Nodes, got, tc.first, tc.problems)
 		}
 	}
 }

@@ -63,6 +63,7 @@ func Tunnels(self string, e *route.Encapsulation, s *calico.Snapshot, uplink MTU
 // TooLarge names the MTUs of tunnels, as configured, with which packets do not fit into the uplink.
 func TooLarge(self string, e *route.Encapsulation, s *calico.Snapshot,
 	uplink MTUs) (problems []calico.Problem) {
+	felix := s.FelixOn(self)
 	for _, x := range []struct {
 		kind           route.Encap
 		own            netip.Addr
@@ -77,7 +78,7 @@ func TooLarge(self string, e *route.Encapsulation, s *calico.Snapshot,
 		{route.VXLAN, e.Own6.Addr(), uplink.IPv6, vxlan6Header, "vxlanMTUV6",
 			func(f calico.FelixConfiguration) int { return f.VXLANMTUV6 }},
 	} {
-		mtu := tunnelMTU(x.set(s.FelixOn(self)), x.uplink, x.header)
+		mtu := tunnelMTU(x.set(felix), x.uplink, x.header)
 		if encapsulatesIn(e, x.kind, x.own.Is6()) && x.uplink > 0 &&
 			int(mtu)+int(x.header) > int(x.uplink) {
 			problems = append(problems, calico.Problem{

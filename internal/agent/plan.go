@@ -171,7 +171,7 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
 	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
 	p.BGP.Problems = slices.Concat(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o),
-		calico.UnusedFelix(c, self), p.BGP.Problems)
+		c.UnusedFelix(self), p.BGP.Problems)
 	return p
 }
 

@@ -12,47 +12,44 @@ import (
 )
 
 // FelixOn returns how Felix of node is configured as far as Calico's resources say it: field by
-// field the first of felixFor that sets it, so the result has no name. Felix' environment and file
-// go before all, and are not known here.
+// field its own FelixConfiguration goes before one that selects it, and that before the one of all
+// nodes, so the result has no name. Felix' environment and file go before all, and are not known
+// here.
 func (s *Snapshot) FelixOn(node string) FelixConfiguration {
-	all := s.felixFor(node)
-	own, some, every := all[0], all[1], all[2]
-	return FelixConfiguration{
-		ProgramClusterRoutes: cmp.Or(own.ProgramClusterRoutes, some.ProgramClusterRoutes,
-			every.ProgramClusterRoutes),
-		IPv4NormalRoutePriority: cmp.Or(own.IPv4NormalRoutePriority,
-			some.IPv4NormalRoutePriority, every.IPv4NormalRoutePriority),
-		IPv6NormalRoutePriority: cmp.Or(own.IPv6NormalRoutePriority,
-			some.IPv6NormalRoutePriority, every.IPv6NormalRoutePriority),
-		IPv4ElevatedRoutePriority: cmp.Or(own.IPv4ElevatedRoutePriority,
-			some.IPv4ElevatedRoutePriority, every.IPv4ElevatedRoutePriority),
-		IPv6ElevatedRoutePriority: cmp.Or(own.IPv6ElevatedRoutePriority,
-			some.IPv6ElevatedRoutePriority, every.IPv6ElevatedRoutePriority),
-		LiveMigrationRouteConvergenceTime: cmp.Or(own.LiveMigrationRouteConvergenceTime,
-			some.LiveMigrationRouteConvergenceTime, every.LiveMigrationRouteConvergenceTime),
-		IPIPMTU:    cmp.Or(own.IPIPMTU, some.IPIPMTU, every.IPIPMTU),
-		VXLANPort:  cmp.Or(own.VXLANPort, some.VXLANPort, every.VXLANPort),
-		VXLANVNI:   cmp.Or(own.VXLANVNI, some.VXLANVNI, every.VXLANVNI),
-		VXLANMTU:   cmp.Or(own.VXLANMTU, some.VXLANMTU, every.VXLANMTU),
-		VXLANMTUV6: cmp.Or(own.VXLANMTUV6, some.VXLANMTUV6, every.VXLANMTUV6),
+	own, selecting, global := s.felixFor(node)
+	return own.or(selecting).or(global)
+}
 
-		IPIPEnabled:  cmp.Or(own.IPIPEnabled, some.IPIPEnabled, every.IPIPEnabled),
-		VXLANEnabled: cmp.Or(own.VXLANEnabled, some.VXLANEnabled, every.VXLANEnabled),
-		WireguardEnabled: cmp.Or(own.WireguardEnabled, some.WireguardEnabled,
-			every.WireguardEnabled),
-		WireguardEnabledV6: cmp.Or(own.WireguardEnabledV6, some.WireguardEnabledV6,
-			every.WireguardEnabledV6),
+// or returns f with the fields of g that f does not set.
+func (f FelixConfiguration) or(g FelixConfiguration) FelixConfiguration {
+	return FelixConfiguration{
+		ProgramClusterRoutes:      cmp.Or(f.ProgramClusterRoutes, g.ProgramClusterRoutes),
+		IPv4NormalRoutePriority:   cmp.Or(f.IPv4NormalRoutePriority, g.IPv4NormalRoutePriority),
+		IPv6NormalRoutePriority:   cmp.Or(f.IPv6NormalRoutePriority, g.IPv6NormalRoutePriority),
+		IPv4ElevatedRoutePriority: cmp.Or(f.IPv4ElevatedRoutePriority, g.IPv4ElevatedRoutePriority),
+		IPv6ElevatedRoutePriority: cmp.Or(f.IPv6ElevatedRoutePriority, g.IPv6ElevatedRoutePriority),
+		LiveMigrationRouteConvergenceTime: cmp.Or(f.LiveMigrationRouteConvergenceTime,
+			g.LiveMigrationRouteConvergenceTime),
+		IPIPMTU:    cmp.Or(f.IPIPMTU, g.IPIPMTU),
+		VXLANPort:  cmp.Or(f.VXLANPort, g.VXLANPort),
+		VXLANVNI:   cmp.Or(f.VXLANVNI, g.VXLANVNI),
+		VXLANMTU:   cmp.Or(f.VXLANMTU, g.VXLANMTU),
+		VXLANMTUV6: cmp.Or(f.VXLANMTUV6, g.VXLANMTUV6),
+
+		IPIPEnabled:        cmp.Or(f.IPIPEnabled, g.IPIPEnabled),
+		VXLANEnabled:       cmp.Or(f.VXLANEnabled, g.VXLANEnabled),
+		WireguardEnabled:   cmp.Or(f.WireguardEnabled, g.WireguardEnabled),
+		WireguardEnabledV6: cmp.Or(f.WireguardEnabledV6, g.WireguardEnabledV6),
 	}
 }
 
-// felixFor returns the FelixConfigurations of a node, those first that go before others: its own,
-// one that selects it, and that of all nodes. One that is absent is empty.
-func (s *Snapshot) felixFor(node string) [3]FelixConfiguration {
-	some := FelixConfiguration{}
+// felixFor returns a node's own FelixConfiguration, the one that selects it, and that of all nodes.
+// One that is absent is empty.
+func (s *Snapshot) felixFor(node string) (own, selecting, global FelixConfiguration) {
 	if all := s.felixSelecting(node); len(all) > 0 {
-		some = all[0]
+		selecting = all[0]
 	}
-	return [...]FelixConfiguration{s.Felix[ownFelix(node)], some, s.Felix["default"]}
+	return s.Felix[ownFelix(node)], selecting, s.Felix["default"]
 }
 
 // ownFelix is the name of a node's own FelixConfiguration.
@@ -78,33 +75,30 @@ func (s *Snapshot) felixSelecting(node string) (all []FelixConfiguration) {
 }
 
 // UnusedFelix names the FelixConfigurations that select a node and do not count.
-func UnusedFelix(s *Snapshot, node string) (problems []Problem) {
+func (s *Snapshot) UnusedFelix(node string) (problems []Problem) {
 	all := s.felixSelecting(node)
-	for i, f := range all {
-		if i > 0 {
-			problems = append(problems, Problem{Resource: f.resource(), Harmless: true,
-				Err: fmt.Sprintf("nodeSelector selects this node, as that of %s does: the oldest "+
-					"counts, or the first by name", all[0].resource())})
-		}
+	for _, f := range all[min(1, len(all)):] {
+		problems = append(problems, Problem{Resource: felixResource(f.Name), Harmless: true,
+			Err: fmt.Sprintf("nodeSelector selects this node, as that of %s does: the oldest "+
+				"counts, or the first by name", felixResource(all[0].Name))})
 	}
 	return problems
 }
 
-func (f FelixConfiguration) resource() string { return "FelixConfiguration(" + f.Name + ")" }
-
 // FelixWith names the resource that sets a field of FelixOn(node); that of all nodes if none does.
 func FelixWith[T comparable](s *Snapshot, node string, field func(FelixConfiguration) T) string {
 	var nothing T
-	all := s.felixFor(node)
-	name := "default"
+	own, selecting, _ := s.felixFor(node)
 	switch {
-	case field(all[0]) != nothing:
-		name = ownFelix(node)
-	case field(all[1]) != nothing:
-		name = all[1].Name
+	case field(own) != nothing:
+		return felixResource(ownFelix(node))
+	case field(selecting) != nothing:
+		return felixResource(selecting.Name)
 	}
-	return FelixConfiguration{Name: name}.resource()
+	return felixResource("default")
 }
+
+func felixResource(name string) string { return "FelixConfiguration(" + name + ")" }
 
 // FelixRoutesIPIP reports whether Felix of node has the routes of IPIP pools. Those of VXLAN pools
 // it always has. By default it is so since Calico 3.33; one whose version is not known counts as

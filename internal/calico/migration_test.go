@@ -134,7 +134,7 @@ func TestFelixConfigurationsBySelector(t *testing.T) {
 			t.Errorf("%s: by %s, want %s", what, with, by)
 		}
 		var said []string
-		for _, p := range slices.Concat(got.Problems, UnusedFelix(got, "edge-5")) {
+		for _, p := range slices.Concat(got.Problems, got.UnusedFelix("edge-5")) {
 			said = append(said, p.String())
 		}
 		if !slices.EqualFunc(said, problems, strings.HasPrefix) {
