@@ -800,7 +800,7 @@ func (e *Engine) showObject(o *object) Entry {
 	if o.is(isForeign) {
 		out.By = o.other.String()
 	}
-	if out.State == Pending && !o.is(isWaiting) {
+	if out.State == Pending && !o.is(isWaiting) { // else it may be another program's
 		if k := e.sync.obstacle(o); k != (route.ObjectKey{}) {
 			out.Error = "waits for " + k.String()
 		}
