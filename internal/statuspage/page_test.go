@@ -103,6 +103,11 @@ func serve(t *testing.T, f *fakeAgent, options ...func(*Page)) (p *Page, address
 		cancel()
 		wait.Wait()
 	})
+	for running := false; !running; time.Sleep(time.Millisecond) { // until then it turns away
+		p.views.mu.Lock()
+		running = p.views.running
+		p.views.mu.Unlock()
+	}
 	return p, l.Addr().String()
 }
 
