@@ -22,6 +22,7 @@ func (h *fsmHandler) endWherePanicked() {
 	h.fsm.logger.Error("sending panicked", log.Fields{
 		"Topic": "Peer", "Key": h.fsm.pConf.State.NeighborAddress, "Error": what})
 	m := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	h.ending.Store(m)
 	if b, err := m.Serialize(); err == nil {
 		h.conn.SetWriteDeadline(time.Now().Add(time.Second))
 		h.conn.Write(b)
@@ -31,4 +32,27 @@ func (h *fsmHandler) endWherePanicked() {
 	default: // it ends already
 	}
 	h.conn.Close()
+}
+
+// lastWords is how long a session that cannot be written to waits for what the peer said before.
+const lastWords = time.Second
+
+// endedBy is what ends the session: a NOTIFICATION, if there is one. The peer closes the connection
+// when it got ours, and after it sent its own. So reading or writing can fail before those who sent
+// or read it have said so. Whether paths are kept for a graceful restart depends on it (RFC 4724
+// §4, RFC 8538 §4).
+func (h *fsmHandler) endedBy(reason fsmStateReason) fsmStateReason {
+	if m := h.ending.Load(); m != nil {
+		return *newfsmStateReason(fsmNotificationSent, m, nil)
+	}
+	if reason.Type == fsmWriteFailed {
+		select {
+		case read := <-h.stateReasonCh:
+			if read.Type != fsmReadFailed {
+				return read
+			}
+		case <-time.After(lastWords):
+		}
+	}
+	return reason
 }

@@ -5,8 +5,10 @@ package server
 import (
 	"context"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +61,117 @@ func TestSendingPanics(t *testing.T) {
 		}
 		if !f.lock.TryLock() {
 			t.Errorf("%s: the lock is held", name)
+		}
+	}
+}
+
+// brokenConn is a connection that cannot be written to, if told, and says when our side closes it.
+type brokenConn struct {
+	net.Conn
+	refuses error
+	once    sync.Once
+	closed  chan struct{}
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if c.refuses != nil {
+		return 0, c.refuses
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *brokenConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// brokenSession is an established session with graceful restart, and the peer's end of it.
+func brokenSession(refuses error) (*fsmHandler, *brokenConn, net.Conn) {
+	conf := &oc.Neighbor{}
+	conf.Timers.State.KeepaliveInterval = 30
+	conf.Timers.State.NegotiatedHoldTime = 90
+	conf.GracefulRestart.State.Enabled = true
+	conf.GracefulRestart.State.PeerRestartTime = 120
+	ours, theirs := net.Pipe()
+	conn := &brokenConn{Conn: ours, refuses: refuses, closed: make(chan struct{})}
+	f := newFSM(&oc.Global{}, conf, log.NewDefaultLogger())
+	f.state, f.conn, f.gracefulRestartTimer = bgp.BGP_FSM_ESTABLISHED, conn,
+		time.NewTimer(time.Hour)
+	f.h = &fsmHandler{fsm: f, conn: conn, stateReasonCh: make(chan fsmStateReason, 2),
+		outgoing: channels.NewInfiniteChannel(), incoming: channels.NewInfiniteChannel()}
+	return f.h, conn, theirs
+}
+
+// A peer closes the connection when it gets a NOTIFICATION. Reading fails then, maybe before the
+// one that sent it has said so.
+func TestReadFailsAfterOurNotification(t *testing.T) {
+	for _, c := range []struct {
+		code, subcode uint8
+		want          fsmStateReasonType
+	}{
+		{bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
+			fsmNotificationSent},
+		{bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, fsmGracefulRestart}, // RFC 8538 §4
+	} {
+		h, conn, theirs := brokenSession(nil)
+		h.fsm.onSession = func(e SessionEvent) {
+			if e.Kind == NotificationSent {
+				<-conn.closed // because reading failed
+			}
+		}
+		h.outgoing.In() <- &fsmOutgoingMsg{
+			Notification: bgp.NewBGPNotificationMessage(c.code, c.subcode, nil)}
+		go func() {
+			theirs.Read(make([]byte, bgp.BGP_MAX_MESSAGE_LENGTH))
+			theirs.Close()
+		}()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if next, why := h.established(ctx); next != bgp.BGP_FSM_IDLE || why.Type != c.want {
+			t.Errorf("NOTIFICATION %d/%d: the session goes to %s for %s", c.code, c.subcode, next,
+				why)
+		}
+	}
+}
+
+// A peer sends a NOTIFICATION and closes the connection. Writing fails then, maybe before the one
+// that reads it has said so.
+func TestWriteFailsAfterTheirNotification(t *testing.T) {
+	for read, want := range map[fsmStateReasonType]fsmStateReasonType{
+		fsmNotificationRecv: fsmNotificationRecv,
+		fsmHardReset:        fsmHardReset,
+		fsmReadFailed:       fsmGracefulRestart,
+	} {
+		h, _, _ := brokenSession(nil)
+		h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil)
+		h.stateReasonCh <- *newfsmStateReason(read,
+			bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil), nil)
+		if _, why := h.established(context.Background()); why.Type != want {
+			t.Errorf("reason %d after a failed write: the session ends for %s", read, why)
+		}
+	}
+}
+
+// What the peer said last can be read after writing has failed.
+func TestFailedWriteDoesNotClose(t *testing.T) {
+	to := &outPeer{name: netip.MustParseAddrPort("192.0.2.1:179")}
+	update := queued{&updates{messages: []message{{wire: []byte{1}}}, size: 1}, to}
+	for name, m := range map[string]any{
+		"KEEPALIVE": &fsmOutgoingMsg{Notification: bgp.NewBGPKeepAliveMessage()},
+		"UPDATE":    update,
+	} {
+		h, conn, _ := brokenSession(syscall.EPIPE)
+		var wg sync.WaitGroup
+		wg.Add(1)
+		h.outgoing.In() <- m
+		h.sendMessageloop(context.Background(), &wg)
+		if why := <-h.stateReasonCh; why.Type != fsmWriteFailed {
+			t.Errorf("%s: the session ended for %s", name, why)
+		}
+		select {
+		case <-conn.closed:
+			t.Errorf("%s: the connection is closed", name)
+		default:
 		}
 	}
 }

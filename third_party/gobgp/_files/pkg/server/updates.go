@@ -520,6 +520,5 @@ func (h *fsmHandler) sendQueued(conn net.Conn, q queued) bool {
 	case h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil):
 	default:
 	}
-	conn.Close()
 	return false
 }
