@@ -266,10 +266,15 @@ func (c *Client) explain(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
+	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, c.why(err))
+}
+
+// why is why a request failed.
+func (c *Client) why(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = c.noAnswer()
+		return c.noAnswer()
 	}
-	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, err)
+	return err
 }
 
 func (c *Client) noAnswer() error { return fmt.Errorf("no answer within %s", c.Timeout) }

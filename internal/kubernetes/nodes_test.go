@@ -246,8 +246,8 @@ func TestTheServerIsAway(t *testing.T) {
 	}
 }
 
-// What is said of a list that is not answered is what is said of a watch.
-func TestNoAnswerToAList(t *testing.T) {
+// Where an answer does not come, each request says so in the same words.
+func TestNoAnswer(t *testing.T) {
 	s := kubetest.NewServer(t)
 	s.Hang(true)
 	c, err := kubernetes.NewClient(s.Kubeconfig())
@@ -256,9 +256,20 @@ func TestNoAnswerToAList(t *testing.T) {
 	}
 	defer c.Close()
 	c.Timeout = 50 * time.Millisecond
-	_, err = c.Nodes(t.Context())
-	if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 50ms") {
-		t.Errorf("got %v", err)
+	pods := kubernetes.Resource{Version: "v1", Plural: "pods"}
+	for name, ask := range map[string]func() error{
+		"list of Nodes": func() error { _, err := c.Nodes(t.Context()); return err },
+		"groups":        func() error { _, err := c.Groups(t.Context()); return err },
+		"list": func() error {
+			_, err := c.List(t.Context(), pods, kubernetes.ListOptions{}, nil)
+			return err
+		},
+		"watch": func() error { return c.Watch(t.Context(), pods, "1", nil, nil) },
+	} {
+		err := ask()
+		if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 50ms") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -238,7 +238,7 @@ func (c *Client) page(ctx context.Context, r Resource, q url.Values) (*page, err
 	// Some other JSON is not an empty list.
 	if err != nil || !strings.HasSuffix(p.Kind, "List") || p.Metadata.ResourceVersion == "" {
 		return nil, &RequestError{Verb: "list", Resource: r.String(),
-			Why: cmp.Or(ctx.Err(), errUnreadable)}
+			Why: cmp.Or(c.why(ctx.Err()), errUnreadable)}
 	}
 	return p, nil
 }
@@ -273,12 +273,14 @@ func (c *Client) Watch(ctx context.Context, r Resource, version string, started 
 		"resourceVersion": {version}, "timeoutSeconds": {strconv.Itoa(int(seconds))}}
 	late := time.AfterFunc(c.Timeout, cancel)
 	body, err := c.open(ctx, "watch", r.String(), r.url(q))
+	if err == nil {
+		defer body.Close()
+	}
+	if !late.Stop() { // it may have answered in that moment: the watch has ended nonetheless
+		return &RequestError{Verb: "watch", Resource: r.String(), Why: c.noAnswer()}
+	}
 	if err != nil {
 		return err
-	}
-	defer body.Close()
-	if !late.Stop() {
-		return &RequestError{Verb: "watch", Resource: r.String(), Why: c.noAnswer()}
 	}
 	started()
 	for events := json.NewDecoder(body); ; {

@@ -61,7 +61,7 @@ func (c *Client) do(ctx context.Context, verb, method string, r Resource, conten
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	fail := func(err error) error {
-		return &RequestError{Verb: verb, Resource: r.String(), Why: err}
+		return &RequestError{Verb: verb, Resource: r.String(), Why: c.why(err)}
 	}
 	path := r.path()
 	if r.Name != "" {
@@ -98,7 +98,7 @@ func (c *Client) send(verb, resource string, req *http.Request) (io.ReadCloser, 
 		if e := (*url.Error)(nil); errors.As(err, &e) { // without the long URL
 			err = e.Err
 		}
-		return nil, &RequestError{Verb: verb, Resource: resource, Why: err}
+		return nil, &RequestError{Verb: verb, Resource: resource, Why: c.why(err)}
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp.Body, nil
