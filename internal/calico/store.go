@@ -29,10 +29,11 @@ type Store struct {
 	ownsEndpoints bool
 	places        map[string]placed // by place; an item may have a second one, which is a problem
 
-	waiting int       // places that wait
-	sorted  []Problem // of places; nil when it must be made anew
-	round   int       // of listing
-	changed bool
+	waiting  int       // places that wait
+	sorted   []Problem // of places, unless unsorted
+	unsorted bool
+	round    int // of listing
+	changed  bool
 }
 
 // Item is an item of Calico's data as a source hands it over.
@@ -64,7 +65,7 @@ func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
 // NewStoreFor returns an empty store for the needs of a node.
 func NewStoreFor(node string, needs Needs) *Store {
 	s := &Store{node: node, needs: needs, ranges: slices.Clip(needs.Ranges(node)),
-		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, changed: true,
+		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, unsorted: true, changed: true,
 		slicesOf: map[string]map[string]bool{}}
 	for _, kind := range kinds {
 		kind.empty(&s.now)
@@ -158,7 +159,7 @@ func (s *Store) Set(place string, item Item) {
 	}
 	was := s.places[place]
 	if was.problem != p.problem {
-		s.sorted, s.changed = nil, true
+		s.unsorted, s.changed = true, true
 	}
 	s.waiting += count(p.waiting) - count(was.waiting)
 	s.places[place] = p
@@ -201,7 +202,7 @@ func (s *Store) Delete(place string) {
 	delete(s.places, place)
 	s.waiting -= count(p.waiting)
 	if p.problem != "" {
-		s.sorted, s.changed = nil, true
+		s.unsorted, s.changed = true, true
 	}
 	if at, known := s.at[p.key]; known && at == place {
 		delete(s.at, p.key)
@@ -267,15 +268,17 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 }
 
 func (s *Store) sortedProblems() []Problem {
-	if s.sorted == nil {
-		for place, p := range s.places {
-			if p.problem != "" {
-				s.sorted = append(s.sorted, Problem{
-					Resource: cmp.Or(p.name, p.key.Resource()), Key: place, Err: p.problem,
-				})
-			}
-		}
-		slices.SortFunc(s.sorted, func(a, b Problem) int { return cmp.Compare(a.Key, b.Key) })
+	if !s.unsorted {
+		return s.sorted
 	}
+	s.sorted, s.unsorted = nil, false
+	for place, p := range s.places {
+		if p.problem != "" {
+			s.sorted = append(s.sorted, Problem{
+				Resource: cmp.Or(p.name, p.key.Resource()), Key: place, Err: p.problem,
+			})
+		}
+	}
+	slices.SortFunc(s.sorted, func(a, b Problem) int { return cmp.Compare(a.Key, b.Key) })
 	return s.sorted
 }

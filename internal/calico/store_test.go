@@ -173,6 +173,17 @@ func TestABadItemIsLeftOutAndTheRestGoesOn(t *testing.T) {
 	}
 }
 
+// A store that begins with a snapshot has its problems, too.
+func TestStoreOverASnapshotWithProblems(t *testing.T) {
+	bad := NewStore("edge-1")
+	bad.Put("/calico/resources/v3/projectcalico.org/ippools/pods", []byte("{"))
+	want := bad.Snapshot(1)
+	if got := NewStoreOver(want, "edge-1").Snapshot(1); len(want.Problems) != 1 ||
+		!slices.Equal(got.Problems, want.Problems) {
+		t.Errorf("problems %v, want %v", got.Problems, want.Problems)
+	}
+}
+
 func TestTwoSpellingsOfABlock(t *testing.T) {
 	s := NewStore("edge-1")
 	first, second := "/calico/ipam/v2/assignment/ipv6/block/fd00::40-122",
