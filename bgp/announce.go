@@ -67,6 +67,7 @@ func (a *announcer) services(all []netip.Prefix) {
 	for _, x := range a.announcements {
 		ours[x.Prefix] = true
 	}
+	a.announcements = slices.Grow(a.announcements, len(all))
 	for _, p := range all {
 		if ours[p] {
 			continue

@@ -159,6 +159,9 @@ func (p Policies) export(r Route, to Peer) Verdict {
 // addresses of tunnels from the datastore. Where a learned route leads depends on us, and not on
 // what was announced.
 func (p Policies) byTunnel(r Route) Verdict {
+	if r.Interface == "" { // most
+		return Verdict{}
+	}
 	for _, pattern := range p.Tunnels {
 		if ok, _ := path.Match(pattern, r.Interface); ok {
 			return reject("leads to the tunnel %s: not for iBGP peers", r.Interface)
