@@ -92,20 +92,27 @@ func name(f reflect.StructField) string {
 
 // diff compares two maps of one type.
 func (d *differ) diff(field string, was, is reflect.Value) {
-	changed, anyChanged := reflect.MakeMap(is.Type()), false
+	changed, kept := reflect.MakeMap(is.Type()), 0
+	// The items are compared in these places: new ones for each would be garbage.
+	key := reflect.New(is.Type().Key()).Elem()
+	a, b := reflect.New(is.Type().Elem()), reflect.New(is.Type().Elem())
 	for items := is.MapRange(); items.Next(); {
-		before := was.MapIndex(items.Key())
-		if !before.IsValid() ||
-			!reflect.DeepEqual(before.Interface(), items.Value().Interface()) {
-			anyChanged = true
-			changed.SetMapIndex(items.Key(), items.Value())
+		key.SetIterKey(items)
+		b.Elem().SetIterValue(items)
+		before := was.MapIndex(key)
+		if before.IsValid() {
+			kept++
+			a.Elem().Set(before)
+		}
+		if !before.IsValid() || !reflect.DeepEqual(a.Interface(), b.Interface()) {
+			changed.SetMapIndex(key, b.Elem())
 			d.Set[field] = changed.Interface()
 			if d.full() {
 				changed = reflect.MakeMap(is.Type())
 			}
 		}
 	}
-	if was.Len() == is.Len() && !anyChanged {
+	if kept == was.Len() {
 		return
 	}
 	for keys := was.MapRange(); keys.Next(); {

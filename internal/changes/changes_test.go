@@ -133,3 +133,14 @@ func BenchmarkApply(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkOf finds the one item of 5000 that is new.
+func BenchmarkOf(b *testing.B) {
+	before, after := large(5), large(5)
+	after.Items[7] = "other"
+	b.ReportAllocs()
+	for b.Loop() {
+		for range Of(before, after) {
+		}
+	}
+}
