@@ -65,8 +65,8 @@ func NewStore(node string) *Store { return NewStoreFor(node, Needs{}) }
 // NewStoreFor returns an empty store for the needs of a node.
 func NewStoreFor(node string, needs Needs) *Store {
 	s := &Store{node: node, needs: needs, ranges: slices.Clip(needs.Ranges(node)),
-		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{}, unsorted: true, changed: true,
-		slicesOf: map[string]map[string]bool{}}
+		owned: map[Kind]bool{}, at: map[Key]string{}, places: map[string]placed{},
+		slicesOf: map[string]map[string]bool{}, unsorted: true, changed: true}
 	for _, kind := range kinds {
 		kind.empty(&s.now)
 	}
