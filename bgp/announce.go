@@ -55,6 +55,8 @@ func (a *announcer) ours(blocks []netip.Prefix, hosts []ipam.Host) {
 		default:
 			if reason := a.announce(Route{Prefix: b}); reason != "" {
 				a.withhold(b, reason)
+			} else {
+				a.last().Static = true
 			}
 		}
 	}
@@ -75,10 +77,13 @@ func (a *announcer) services(all []netip.Prefix) {
 		if reason := a.announce(Route{Prefix: p}); reason != "" {
 			a.withhold(p, reason)
 		} else {
-			a.announcements[len(a.announcements)-1].Service = true
+			a.last().Service, a.last().Static = true, true
 		}
 	}
 }
+
+// last is what was announced last.
+func (a *announcer) last() *Announcement { return &a.announcements[len(a.announcements)-1] }
 
 func (a *announcer) sort() {
 	slices.SortFunc(a.announcements, func(x, y Announcement) int {

@@ -144,6 +144,10 @@ type Announcement struct {
 	OnlyByFilter bool
 	// Service: it is a range of service addresses. The data plane needs no route for it.
 	Service bool
+	// Static: no path of a peer takes its place, whatever LOCAL_PREF it has. So it is with blocks
+	// and service addresses, which are static routes of BIRD where calico-node runs; addresses of
+	// workloads move with the highest LOCAL_PREF.
+	Static bool
 	// Interface is where the address is behind, which a filter may ask for; "" for a block.
 	Interface string
 }

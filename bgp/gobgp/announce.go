@@ -9,6 +9,7 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/route"
@@ -18,7 +19,7 @@ import (
 // the wire withdrawals come first, as with BIRD (proto/bgp/packets.c, bgp_create_update).
 func (s *Speaker) announce(want []bgp.Announcement) error {
 	var errs []error
-	var paths []*api.Path
+	var paths []server.OwnPath
 	now := make([]bgp.Announcement, 0, len(want))
 	withdraw := func(a bgp.Announcement) {
 		p, err := pathOf(a)
@@ -28,7 +29,7 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 			return
 		}
 		p.IsWithdraw = true
-		paths = append(paths, p)
+		paths = append(paths, server.OwnPath{Path: p})
 	}
 	had := s.applied.announced
 	for _, a := range want {
@@ -43,7 +44,7 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 		}
 		if !is || was != a {
 			if p, err := pathOf(a); err == nil {
-				paths, was, is = append(paths, p), a, true
+				paths, was, is = append(paths, ownPath(p, a)), a, true
 			} else {
 				errs = append(errs, fmt.Errorf("gobgp: announce %s: %w", a.Prefix, err))
 			}
@@ -61,6 +62,11 @@ func (s *Speaker) announce(want []bgp.Announcement) error {
 	s.applied.announced = now
 	s.publish(func(v *view) { v.announced = now })
 	return errors.Join(errs...)
+}
+
+// ownPath is an announcement with its path. One that is being drained gives way to others.
+func ownPath(p *api.Path, a bgp.Announcement) server.OwnPath {
+	return server.OwnPath{Path: p, Static: a.Static && !a.GracefulShutdown}
 }
 
 // byPrefix returns a sorted copy with one announcement of a prefix, as plans have it.

@@ -3,6 +3,8 @@ package gobgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"vpp-route-agent/bgp"
@@ -71,4 +73,53 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	if now := n.farState("127.0.0.91").Since; now != since {
 		t.Errorf("the session was reset at %s", now)
 	}
+}
+
+// A block of ours stays announced whatever LOCAL_PREF a peer gives it, and so do service addresses;
+// the address of a workload moves with the highest. A node that is being drained gives way.
+func TestOwnBlockStays(t *testing.T) {
+	const normal, high = 2147482623, 2147483135
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.93", 64512)
+	n.farPeer("127.0.0.97", 65001)
+	n.plan.Policies = bgp.Policies{ExportPools: []netip.Prefix{pfx("10.0.0.0/8")},
+		Normal4: normal, Normal6: normal}
+	static := func(a *bgp.Announcement) { a.Static = true }
+	n.announce("10.1.0.0/26", "192.0.2.5", static)
+	n.announce("10.2.0.9/32", "192.0.2.5")
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.93", 64512, 90, true, gracefulCap(false))
+	tor := dialFar(t, n, "127.0.0.97", 65001, 90, true, gracefulCap(false))
+	hop := func(prefix string) func() string {
+		return func() string {
+			_, hop, _ := strings.Cut(tor.routes()[pfx(prefix)], " hop ")
+			hop, _, _ = strings.Cut(hop, " ")
+			return hop
+		}
+	}
+	learned := n.addr.String() // NEXT_HOP of what is passed on
+	eventually(t, "our block", "192.0.2.5", hop("10.1.0.0/26"))
+	source.announcePref("10.1.0.0/26", "192.0.2.1", high)
+	source.announcePref("10.2.0.9/32", "192.0.2.1", high)
+	eventually(t, "the workload moves", learned, hop("10.2.0.9/32"))
+	if got := hop("10.1.0.0/26")(); got != "192.0.2.5" {
+		t.Errorf("the block goes out with next hop %q", got)
+	}
+	if got := source.received(); !slices.Contains(got, pfx("10.1.0.0/26")) {
+		t.Errorf("who sent it has %v of us", got)
+	}
+	n.announce("10.1.0.0/26", "192.0.2.5", static,
+		func(a *bgp.Announcement) { a.GracefulShutdown, a.LocalPref = true, 0 })
+	set(t, n)
+	eventually(t, "drained", learned, hop("10.1.0.0/26"))
+	n.announce("10.1.0.0/26", "192.0.2.5", static)
+	set(t, n)
+	eventually(t, "our block again", "192.0.2.5", hop("10.1.0.0/26"))
+	n.withdraw("10.1.0.0/26")
+	set(t, n)
+	eventually(t, "no block of ours any more", learned, hop("10.1.0.0/26"))
+	n.announce("10.1.0.0/26", "192.0.2.5", static)
+	set(t, n)
+	eventually(t, "a block that comes after the path", "192.0.2.5", hop("10.1.0.0/26"))
 }

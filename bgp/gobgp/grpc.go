@@ -13,6 +13,7 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -147,7 +148,7 @@ func (s *Speaker) removeForeign(ctx context.Context) {
 		if announced && !intact {
 			p, err := pathOf(own)
 			if err == nil {
-				err = s.applied.server.ChangePaths([]*api.Path{p})
+				err = s.applied.server.ChangePaths([]server.OwnPath{ownPath(p, own)})
 			}
 			if err != nil {
 				s.log.Warn("announcing again", "prefix", prefix, "err", err)
