@@ -174,6 +174,7 @@ func (p *peering) toWorkload(g given, w calico.WorkloadEndpoint) {
 		session.Scope, session.Source, session.Filters = ScopeLocalWorkload, g.key, g.Filters
 		session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
 		session.Port, session.Passive, session.LocalAddress = defaultPort, true, netip.Addr{}
+		session.Client = p.isClient(session, "")
 		p.ask(session)
 	}
 }

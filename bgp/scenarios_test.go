@@ -324,7 +324,11 @@ func TestScenarios(t *testing.T) {
 		{"a workload of a reflector in its AS", "r",
 			[]snapshotEdit{endpoint("w", "r", bgpd, "10.1.0.5/32")},
 			[]bgpPeer{{LocalWorkloadSelector: "all()", ASNumber: 64512}},
-			"10.1.0.5/64512 P workload any-source"},
+			"10.1.0.5/64512 PC workload any-source"},
+		{"a workload of a reflector in another AS", "r",
+			[]snapshotEdit{endpoint("w", "r", bgpd, "10.1.0.5/32")},
+			[]bgpPeer{{LocalWorkloadSelector: "all()", ASNumber: 64999}},
+			"10.1.0.5/64999 P workload multihop any-source"},
 
 		// changes of labels
 		{"a label makes a spine", "a", []snapshotEdit{label("b", "role", "spine")},
