@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -43,6 +44,10 @@ func (g given) isFor(n calico.Node) bool {
 	return true
 }
 
+// inherited finds labels of namespaces and service accounts, which workloads have from profiles
+// (libcalico-go/lib/backend/k8s/conversion/constants.go). Felix adds them before it selects.
+var inherited = regexp.MustCompile(`\bpc(ns|sa)\.[\w./-]+`)
+
 // readBGPPeers returns the BGPPeers that can be followed, by name, and a problem for each other.
 func (p *peering) readBGPPeers() []given {
 	var all []given
@@ -55,6 +60,10 @@ func (p *peering) readBGPPeers() []given {
 		}
 		if g.PeerSelector != "" && g.ASNumber != 0 {
 			p.problem(g.key, "asNumber is ignored: with peerSelector it is each node's own")
+		}
+		if label := inherited.FindString(g.LocalWorkloadSelector); label != "" {
+			p.problem(g.key, "localWorkloadSelector: the label %s would come from a profile, and "+
+				"profiles are not read", label)
 		}
 		all = append(all, g)
 	}

@@ -116,6 +116,11 @@ func TestBGPPeers(t *testing.T) {
 			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
 				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or ` +
 				`[IPv6 address]:port`},
+		{"labels of a profile", "a", cluster(meshOff, peered(
+			bgpPeer{Name: "w", LocalWorkloadSelector: "app == 'x' && pcns.example.com/team == 'a'",
+				ASNumber: 1})), "",
+			"BGPPeer(w): localWorkloadSelector: the label pcns.example.com/team would come from " +
+				"a profile, and profiles are not read"},
 		{"the broadcast address", "a", cluster(meshOff, peered(
 			bgpPeer{Name: "all", PeerIP: "255.255.255.255", ASNumber: 1})), "",
 			`BGPPeer(all): peerIP "255.255.255.255" is not the address of a router, or ` +
