@@ -235,6 +235,7 @@ func TestAS4Attributes(t *testing.T) {
 		path2      = "400204 0201 5ba0"                   // [23456]
 		path22     = "400206 0202 fde8 5ba0"              // [65000 23456]
 		pathSet2   = "40020a 0201 fde8 0102 5ba0 fde9"    // [65000] {23456 65001}
+		segments2  = "40020e0203fe05fe4cfe4d0102feb0feb1" // [65029 65100 65101] {65200 65201}
 		aggregator = "c00706 fde8 c0000207"               // 65000
 		trans      = "c00706 5ba0 c0000207"               // 23456
 		four7      = "c00708 00005ba0 c0000207"           // 23456
@@ -276,6 +277,10 @@ func TestAS4Attributes(t *testing.T) {
 			two, []string{origin, path22, as4Set, rest}, "40020c02010000fde8010100061a80", ""},
 		{"two: instead of a set",
 			two, []string{origin, pathSet2, as4, rest}, "40020a02020000fde800061a80", ""},
+		// It could be read as one segment of three numbers of four octets.
+		{"two: two segments",
+			two, []string{origin, segments2, rest},
+			"40021802030000fe050000fe4c0000fe4d01020000feb00000feb1", ""},
 		{"two: confederation",
 			two, []string{origin, path2, confed, rest}, "400206020100061a80", ""},
 		{"two: cut short", two, []string{origin, path2, as4Short, rest}, "400206020100005ba0", ""},

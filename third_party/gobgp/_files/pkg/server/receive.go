@@ -72,6 +72,8 @@ func readHeader(h *bgp.BGPHeader, b []byte) error {
 	return nil
 }
 
+var twoOctetAS = &bgp.MarshallingOption{TwoOctetAS: true}
+
 // decode decodes a message that has its place in the state of the session. The error says what
 // becomes of it.
 func (h *fsmHandler) decode(
@@ -85,12 +87,17 @@ func (h *fsmHandler) decode(
 	if hd.Type != bgp.BGP_MSG_UPDATE {
 		return bgp.ParseBGPBody(hd, body, o)
 	}
-	revised, err := h.session().Revise(body)
+	session := h.session()
+	revised, err := session.Revise(body)
 	if handlingOf(err) == bgp.ERROR_HANDLING_SESSION_RESET {
 		return &bgp.BGPMessage{Header: *hd}, err
 	}
 	hd.Len = uint16(bgp.BGP_HEADER_LENGTH + len(revised))
-	m, err2 := bgp.ParseBGPBody(hd, revised, o)
+	var width *bgp.MarshallingOption
+	if !session.FourOctetAS {
+		width = twoOctetAS
+	}
+	m, err2 := bgp.ParseBGPBody(hd, revised, o, width)
 	if handlingOf(err2) > handlingOf(err) {
 		err = err2
 	}

@@ -5,6 +5,7 @@ package bgp
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 const (
@@ -212,4 +213,10 @@ func firstTLV(v []byte) (kind byte, value, rest []byte, ok bool) {
 	}
 	value, rest, ok = prefixedBy16(v[1:])
 	return v[0], value, rest, ok
+}
+
+func isTwoOctetAS(options []*MarshallingOption) bool {
+	return slices.ContainsFunc(options, func(o *MarshallingOption) bool {
+		return o != nil && o.TwoOctetAS
+	})
 }
