@@ -3,6 +3,7 @@ package gobgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,4 +175,35 @@ func TestPeerThatLeavesGetsNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Extended communities that are not transitive stay in the AS (RFC 4360 §6).
+func TestExtendedCommunitiesThatStayInside(t *testing.T) {
+	l := newLab(t)
+	n := l.node(64512)
+	n.farPeer("127.0.0.76", 65001)
+	n.farPeer("127.0.0.77", 65002)
+	n.farPeer("127.0.0.78", 64512)
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	set(t, n)
+	source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
+	outside := dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false))
+	inside := dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
+	const leaves, stays, unknown = "0002fde800000001", "4002fde800000001", "7f01020304050607"
+	for i, values := range []string{leaves + stays + unknown, stays} {
+		source.raw(nil, hexBytes(fmt.Sprintf("40010100 400206 0201 0000fde9 400304 7f00004c"+
+			"c010%02x %s", len(values)/2, values)), hexBytes(fmt.Sprintf("1a 0a01%02x00", i)))
+	}
+	has := func(f *far, prefix string) func() string {
+		return func() string {
+			if !slices.Contains(f.received(), pfx(prefix)) {
+				return "not there"
+			}
+			return f.sent(prefix, packet.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES)
+		}
+	}
+	eventually(t, "inside", "c01018"+leaves+stays+unknown, has(inside, "10.1.0.0/26"))
+	eventually(t, "outside", "c01008"+leaves, has(outside, "10.1.0.0/26"))
+	eventually(t, "inside, that one alone", "c01008"+stays, has(inside, "10.1.1.0/26"))
+	eventually(t, "outside, nothing is left", "", has(outside, "10.1.1.0/26"))
 }
