@@ -50,7 +50,7 @@ func TestFaultsChangeNothing(t *testing.T) {
 			func(s *kubetest.Server) { s.Refuse(0) }},
 		{"half of the requests", func(s *kubetest.Server) { s.RefuseEach(2, 503, 0) }, "", true,
 			func(s *kubetest.Server) { s.Refuse(0) }},
-		{"frozen", func(s *kubetest.Server) { s.Freeze(true) }, "context deadline exceeded", false,
+		{"frozen", func(s *kubetest.Server) { s.Freeze(true) }, "no answer within 5s", false,
 			func(s *kubetest.Server) { s.Freeze(false) }},
 		{"lists lag behind, after 410", func(s *kubetest.Server) {
 			s.Lag(false)
