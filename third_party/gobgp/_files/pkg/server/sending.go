@@ -3,6 +3,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -41,7 +42,7 @@ const lastWords = time.Second
 // when it got ours, and after it sent its own. So reading or writing can fail before those who sent
 // or read it have said so. Whether paths are kept for a graceful restart depends on it (RFC 4724
 // §4, RFC 8538 §4).
-func (h *fsmHandler) endedBy(reason fsmStateReason) fsmStateReason {
+func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
 	if m := h.ending.Load(); m != nil {
 		return *newfsmStateReason(fsmNotificationSent, m, nil)
 	}
@@ -51,6 +52,7 @@ func (h *fsmHandler) endedBy(reason fsmStateReason) fsmStateReason {
 			if read.Type != fsmReadFailed {
 				return read
 			}
+		case <-ctx.Done(): // who takes the peer out waits
 		case <-time.After(lastWords):
 		}
 	}

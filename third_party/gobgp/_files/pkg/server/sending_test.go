@@ -152,6 +152,27 @@ func TestWriteFailsAfterTheirNotification(t *testing.T) {
 	}
 }
 
+// A peer that is taken out is not waited for, as another one is.
+func TestNoLastWordsOfAPeerThatIsTakenOut(t *testing.T) {
+	failed := *newfsmStateReason(fsmWriteFailed, nil, nil)
+	another := make(chan struct{})
+	go func() {
+		defer close(another)
+		(&fsmHandler{}).endedBy(context.Background(), failed)
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	why := (&fsmHandler{}).endedBy(ctx, failed)
+	select {
+	case <-another:
+		t.Error("it is waited for")
+	default:
+	}
+	if why.Type != fsmWriteFailed {
+		t.Errorf("the session ends for %s", &why)
+	}
+}
+
 // What the peer said last can be read after writing has failed.
 func TestFailedWriteDoesNotClose(t *testing.T) {
 	to := &outPeer{name: netip.MustParseAddrPort("192.0.2.1:179")}
