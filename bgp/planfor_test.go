@@ -223,6 +223,29 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
+// Blocks and service addresses are static routes in BIRD. What has a route in the kernel because it
+// lives here is not: addresses of workloads, a block of one address among them, and of tunnels.
+func TestWhatIsStatic(t *testing.T) {
+	p := PlanFor("a", cluster(pools(calico.IPPool{Name: "p", CIDR: pfx("10.1.0.0/16")}),
+		owns("10.1.0.64/26", "10.1.2.7/32"), runs("a", "10.1.3.3", "10.1.2.7"),
+		node("a", func(n *calico.Node) { n.IPv4IPIPTunnelAddr = ip("10.1.9.9") }),
+		configured(bgpConfig{ServiceClusterIPs: []string{"10.96.0.0/16"}}),
+		func(s *calico.Snapshot) {
+			s.Services = map[string]calico.Service{"shop/s": {IPv4: true,
+				ClusterIPs: []netip.Addr{ip("10.96.0.1")}, ExternalTrafficPolicy: "Local"}}
+			s.Endpoints = map[string]calico.Endpoints{"shop/s": {Ready4: true, Here4: true}}
+		}), Options{})
+	got := map[bool][]netip.Prefix{}
+	for _, a := range p.Announcements {
+		got[a.Static] = append(got[a.Static], a.Prefix)
+	}
+	const static = "[10.1.0.64/26 10.96.0.0/16 10.96.0.1/32]"
+	const others = "[10.1.2.7/32 10.1.3.3/32 10.1.9.9/32]"
+	if fmt.Sprint(got[true]) != static || fmt.Sprint(got[false]) != others {
+		t.Errorf("static %v, want %s; others %v, want %s", got[true], static, got[false], others)
+	}
+}
+
 func TestLocalPref(t *testing.T) {
 	v6 := node("a", func(n *calico.Node) { n.IPv6 = pfx("fd77::9/64") })
 	for _, tc := range []struct {

@@ -159,7 +159,7 @@ func (p Policies) export(r Route, to Peer) Verdict {
 // addresses of tunnels from the datastore. Where a learned route leads depends on us, and not on
 // what was announced.
 func (p Policies) byTunnel(r Route) Verdict {
-	if r.Interface == "" { // most
+	if r.Interface == "" { // a block, service addresses, or learned
 		return Verdict{}
 	}
 	for _, pattern := range p.Tunnels {

@@ -75,8 +75,8 @@ func TestElevatedIsPassedOn(t *testing.T) {
 	}
 }
 
-// A block of ours stays announced whatever LOCAL_PREF a peer gives it, and so do service addresses;
-// the address of a workload moves with the highest. A node that is being drained gives way.
+// What is Static stays announced whatever LOCAL_PREF a peer gives it; the address of a workload
+// moves with the highest. A node that is being drained gives way.
 func TestOwnBlockStays(t *testing.T) {
 	const normal, high = 2147482623, 2147483135
 	l := newLab(t)

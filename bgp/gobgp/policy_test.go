@@ -45,20 +45,25 @@ func TestStricterPolicyTouchesOnlyItsRoutes(t *testing.T) {
 	})
 }
 
-// What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one
-// for our own; no LOCAL_PREF, AS_PATH ours first. NO_EXPORT keeps a route in the AS, which is more
-// than this node (RFC 1997).
-func TestWellKnownCommunities(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
+// acrossTheBorder has a node pass on what an eBGP peer sends, to another one outside and to an iBGP
+// peer inside.
+func acrossTheBorder(t *testing.T) (source, outside, inside *far) {
+	n := newLab(t).node(64512)
 	n.farPeer("127.0.0.76", 65001)
 	n.farPeer("127.0.0.77", 65002)
 	n.farPeer("127.0.0.78", 64512)
 	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
 	set(t, n)
-	source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
-	outside := dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false))
-	inside := dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
+	return dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false)),
+		dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false)),
+		dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
+}
+
+// What the eBGP peer sees: NEXT_HOP is our end of the session for learned routes, the announced one
+// for our own; no LOCAL_PREF, AS_PATH ours first. NO_EXPORT keeps a route in the AS, which is more
+// than this node (RFC 1997).
+func TestWellKnownCommunities(t *testing.T) {
+	source, outside, inside := acrossTheBorder(t)
 	for i, community := range []uint32{
 		65535<<16 | 65281, 65535<<16 | 65282, 65535<<16 | 65283, 65001<<16 | 65281,
 	} {
@@ -179,16 +184,7 @@ func TestPeerThatLeavesGetsNothing(t *testing.T) {
 
 // Extended communities that are not transitive stay in the AS (RFC 4360 §6).
 func TestExtendedCommunitiesThatStayInside(t *testing.T) {
-	l := newLab(t)
-	n := l.node(64512)
-	n.farPeer("127.0.0.76", 65001)
-	n.farPeer("127.0.0.77", 65002)
-	n.farPeer("127.0.0.78", 64512)
-	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
-	set(t, n)
-	source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
-	outside := dialFar(t, n, "127.0.0.77", 65002, 90, true, gracefulCap(false))
-	inside := dialFar(t, n, "127.0.0.78", 64512, 90, true, gracefulCap(false))
+	source, outside, inside := acrossTheBorder(t)
 	const leaves, stays, unknown = "0002fde800000001", "4002fde800000001", "7f01020304050607"
 	for i, values := range []string{leaves + stays + unknown, stays} {
 		source.raw(nil, hexBytes(fmt.Sprintf("40010100 400206 0201 0000fde9 400304 7f00004c"+
