@@ -269,7 +269,7 @@ func (c *Client) explain(err error) error {
 	return fmt.Errorf("the Kubernetes API at %s: %w", c.server, c.why(err))
 }
 
-// why is why a request failed.
+// why says of a request that ran into its deadline how long an answer was waited for.
 func (c *Client) why(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return c.noAnswer()
