@@ -91,6 +91,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	}
 	aggregated := ipam.Aggregated(blocks, s)
 	policies, more := policiesFor(node, aggregated, peers, prefs, services.announced, s)
+	policies.ClusterID = cmp.Or(policies.ClusterID, routerID)
 	problems = append(problems, more...)
 	policies.Behind = policies.behind(o.Outgoing)
 	peers, more = policies.fit(peers)

@@ -31,7 +31,7 @@ type Policies struct {
 	// Reflects: this node is a route reflector. ReflectedServices are then the ranges of external
 	// and load balancer addresses of services: what is inside one may leave.
 	Reflects          bool
-	ClusterID         netip.Addr // of a reflector, in IPv4 form; zero: the router ID
+	ClusterID         netip.Addr // in IPv4 form; the router ID where the Node has none
 	ReflectedServices []netip.Prefix
 	// Leaving: this node is being drained. Learned routes go to eBGP peers with
 	// GRACEFUL_SHUTDOWN (RFC 8326 §4.2); iBGP peers get next hops that stay.
@@ -66,6 +66,7 @@ type Route struct {
 	LocalPref   uint32     // of a route from an eBGP peer FromExternal, from import on
 	ASPath      []uint32
 	Communities []Community
+	ClusterList []netip.Addr // of a route from an iBGP peer
 }
 
 // Apply returns the route after operations.
@@ -103,8 +104,12 @@ func reject(format string, args ...any) Verdict {
 const FromExternal = 100
 
 // Import decides whether a route that r.From sent is accepted, and returns it as it is then.
-// Without a filter that says otherwise every route is accepted.
+// Without a filter that says otherwise every route is accepted, but for one of our cluster from a
+// client. As in BIRD, another reflector of our cluster may send it.
 func (p Policies) Import(r Route) (Route, Verdict) {
+	if v := p.byCluster(r); v.Reason != "" && r.From.Client {
+		return r, v
+	}
 	if r.From.External() {
 		r.LocalPref = FromExternal
 	}
@@ -180,6 +185,8 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 		return reject("learned from this peer")
 	case p.Forbids(r.From, &to):
 		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")
+	case !to.External() && p.byCluster(r).Reason != "":
+		return p.byCluster(r)
 	case slices.Contains(r.Communities, NoAdvertise):
 		return reject("it has the community NO_ADVERTISE (RFC 1997)")
 	case to.External() &&
@@ -188,6 +195,15 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 		return reject("it has the community NO_EXPORT (RFC 1997), and the peer is an eBGP peer")
 	}
 	return Verdict{}
+}
+
+// byCluster has a reason when r went through this node's cluster. eBGP peers send no CLUSTER_LIST.
+func (p Policies) byCluster(r Route) Verdict {
+	if !slices.Contains(r.ClusterList, p.ClusterID) {
+		return Verdict{}
+	}
+	return reject("its CLUSTER_LIST has %s, this node's cluster: it went round (RFC 4456 §8)",
+		p.ClusterID)
 }
 
 // Well-known communities; GoBGP does not act on them by itself.

@@ -591,6 +591,36 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// RFC 4456 §8: what went through our cluster is ignored when a client says it, and never reflected.
+func TestClusterList(t *testing.T) {
+	ours, other := netip.MustParseAddr("244.0.0.1"), netip.MustParseAddr("244.0.0.9")
+	p := Policies{Reflects: true, ClusterID: ours,
+		ExportPools: []netip.Prefix{pfx("10.0.0.0/8")}}
+	client := ibgp("172.30.8.1", func(p *Peer) { p.Client = true })
+	sibling, outside := ibgp("172.30.8.2"), ebgp("172.30.9.1")
+	const round = "its CLUSTER_LIST has 244.0.0.1, this node's cluster: it went round (RFC 4456 §8)"
+	for _, tc := range []struct {
+		name           string
+		from, to       Peer
+		clusters       []netip.Addr
+		inward, onward string // why not; "": it is accepted
+	}{
+		{"from a client", client, sibling, []netip.Addr{other, ours}, round, round},
+		{"from a reflector of our cluster", sibling, client, []netip.Addr{ours}, "", round},
+		{"and on to an eBGP peer", sibling, outside, []netip.Addr{ours}, "", ""},
+		{"through another cluster", client, sibling, []netip.Addr{other}, "", ""},
+		{"never reflected", client, sibling, nil, "", ""},
+	} {
+		r := Route{Prefix: pfx("10.1.0.0/26"), From: &tc.from, ClusterList: tc.clusters}
+		_, in := p.Import(r)
+		if out := p.Export(r, tc.to); in.Accept != (tc.inward == "") ||
+			out.Accept != (tc.onward == "") || !in.Accept && in.Reason != tc.inward ||
+			!out.Accept && out.Reason != tc.onward {
+			t.Errorf("%s: import %+v, export %+v", tc.name, in, out)
+		}
+	}
+}
+
 func TestApply(t *testing.T) {
 	c := Community{Global: 64512, Data1: 1}
 	r := Route{ASPath: []uint32{65001}, Communities: []Community{c}}

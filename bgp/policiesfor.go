@@ -24,7 +24,7 @@ func policiesFor(
 		Reflects: self.RouteReflectorClusterID != "",
 		Normal4:  prefs[ipv4], Normal6: prefs[ipv6],
 	}
-	// BIRD takes 0.0.0.0 for "the router ID"
+	// BIRD takes 0.0.0.0 for "the router ID", which PlanFor fills in
 	if id, err := netip.ParseAddr(self.RouteReflectorClusterID); err == nil && !id.IsUnspecified() {
 		p.ClusterID = id
 	}

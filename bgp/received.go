@@ -45,7 +45,7 @@ type Attributes struct {
 // Route is a received path as policies see it.
 func (r Received) Route(prefix netip.Prefix, from *Peer) Route {
 	out := Route{Prefix: prefix, From: from, NextHop: r.Sent.NextHop, ASPath: r.Sent.ASPath,
-		Communities: r.Sent.Communities}
+		Communities: r.Sent.Communities, ClusterList: r.Sent.ClusterList}
 	if r.Sent.LocalPref != nil {
 		out.LocalPref = *r.Sent.LocalPref
 	}

@@ -69,7 +69,7 @@ func crashingAgent(port, crashes string) error {
 	own := addr("127.0.0.10")
 	plan := bgp.Plan{Speaker: bgp.Speaker{
 		AS: 64512, RouterID: own, ListenPort: uint16(p), ListenAddresses: []netip.Addr{own},
-	}}
+	}, Policies: bgp.Policies{ClusterID: own}}
 	for _, a := range []string{crashingPeer, otherPeer} {
 		plan.Peers = append(plan.Peers, bgp.Peer{
 			Address: addr(a), RemoteAS: 64512, LocalAS: 64512, LocalAddress: own, Passive: true,

@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,6 +218,12 @@ func (n *node) withdraw(prefix string) {
 	n.plan.Announcements = slices.DeleteFunc(n.plan.Announcements, func(a bgp.Announcement) bool {
 		return a.Prefix == pfx(prefix)
 	})
+}
+
+// Set gives a plan the cluster ID that bgp.PlanFor would.
+func (n *node) Set(ctx context.Context, p bgp.Plan) error {
+	p.Policies.ClusterID = cmp.Or(p.Policies.ClusterID, p.Speaker.RouterID)
+	return n.Speaker.Set(ctx, p)
 }
 
 // set applies the plans of the nodes.

@@ -89,7 +89,7 @@ func prefixPaths(all server.PrefixPaths) bgp.PrefixPaths {
 func shownAttributes(prefix netip.Prefix, p server.KnownPath) (a bgp.Attributes, badHop string) {
 	var hops [2]net.IP
 	if r, ok := routeOf(p, nil); ok {
-		a.ASPath, a.Communities = r.ASPath, r.Communities
+		a.ASPath, a.Communities, a.ClusterList = r.ASPath, r.Communities, r.ClusterList
 	}
 	attrs := p.SharedPathAttrs()
 	hops = attributesOf(attrs).nextHops
@@ -108,10 +108,5 @@ func shownAttributes(prefix netip.Prefix, p server.KnownPath) (a bgp.Attributes,
 		}
 	}
 	a.Originator = p.Originator()
-	for _, id := range p.GetClusterList() {
-		if addr, ok := netip.AddrFromSlice(id.To4()); ok {
-			a.ClusterList = append(a.ClusterList, addr)
-		}
-	}
 	return a, badHop
 }

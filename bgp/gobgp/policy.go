@@ -88,7 +88,11 @@ func (p *policy) digests() {
 			to.Address = netip.IPv4Unspecified()
 		}
 		p.asking[id] = len(p.behind(*peer, true)) > 0
-		p.importing[id] = digestOf(own, ofRules(*peer, true), peer.External())
+		var cluster netip.Addr
+		if peer.Client {
+			cluster = p.pass.ClusterID
+		}
+		p.importing[id] = digestOf(own, ofRules(*peer, true), peer.External(), cluster)
 		d := digestOf(global, ofRules(*peer, false), to.Address, peer.External(), peer.LocalAS,
 			peer.Served(), peer.Reflector)
 		p.members[d] = to
@@ -152,7 +156,7 @@ func (p *policy) Import(from netip.AddrPort, path server.Path) server.Decision {
 	if _, ours := p.own[nextHop(path)]; ours {
 		return server.Decision{}
 	}
-	if len(peer.Filters) == 0 {
+	if len(peer.Filters) == 0 && !peer.Client {
 		return server.Decision{Accept: true}
 	}
 	r, ok := routeOf(path, peer)
@@ -251,6 +255,11 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 			Large: true, Global: c.ASN, Data1: c.LocalData1, Data2: c.LocalData2,
 		})
 	}
+	for _, id := range path.GetClusterList() {
+		if addr, ok := netip.AddrFromSlice(id.To4()); ok {
+			r.ClusterList = append(r.ClusterList, addr)
+		}
+	}
 	return r, true
 }
 
@@ -258,11 +267,11 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 // peers are sent what changes for them.
 func (s *Speaker) setPolicy(p *policy) {
 	a := &s.applied
-	if a.policy.equal(p) && !a.otherCluster {
+	if a.policy.equal(p) {
 		return
 	}
 	old := a.policy
-	a.policy, a.otherCluster = p, false
+	a.policy = p
 	a.server.SetPolicy(p, func(peer netip.AddrPort) bool {
 		return !old.sameImport(p, peerID(peer))
 	})

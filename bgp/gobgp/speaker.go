@@ -93,16 +93,15 @@ type Speaker struct {
 
 // applied is what GoBGP has been made to be.
 type applied struct {
-	server       *server.BgpServer
-	speaker      *bgp.Speaker // nil while BGP is stopped
-	wanted       []bgp.Peer   // of the last plan, for retries
-	peers        map[bgp.PeerID]peerConf
-	announced    []bgp.Announcement             // by prefix
-	policy       *policy                        // nil: none yet, and no peer is added before
-	passwords    map[calico.SecretKeyRef]string // as last known
-	restart      *restart                       // nil when there was none, or it is over
-	clusterID    netip.Addr                     // zero: the router ID
-	otherCluster bool                           // since the policy was set
+	server    *server.BgpServer
+	speaker   *bgp.Speaker // nil while BGP is stopped
+	wanted    []bgp.Peer   // of the last plan, for retries
+	peers     map[bgp.PeerID]peerConf
+	announced []bgp.Announcement             // by prefix
+	policy    *policy                        // nil: none yet, and no peer is added before
+	passwords map[calico.SecretKeyRef]string // as last known
+	restart   *restart                       // nil when there was none, or it is over
+	clusterID netip.Addr
 }
 
 // view is what other goroutines may know of applied; its values are never edited.

@@ -41,7 +41,7 @@ func TestOnlyReflectedRoutesSayWhereTheyComeFrom(t *testing.T) {
 
 	reflects := func(id string) {
 		t.Helper()
-		n.plan.Policies.Reflects, n.plan.Policies.ClusterID = id != "", netip.Addr{}
+		n.plan.Policies.Reflects, n.plan.Policies.ClusterID = id != "", n.addr
 		if id != "" && id != "router ID" {
 			n.plan.Policies.ClusterID = addr(id)
 		}
@@ -148,6 +148,17 @@ func TestRouteThatWentThroughOurCluster(t *testing.T) {
 		return third.reflection("10.1.0.0/26")
 	})
 	n.wantHops("10.1.0.0/26", "192.0.2.1") // it is used here all the same, as in BIRD
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	n.plan.Peers[1].Client = true // a reflector of another cluster, which is one in Calico
+	set(t, n)
+	n.wantHops("10.1.0.0/26")
+	copyOf("244.0.0.1")
+	n.plan.Policies.ClusterID = addr("244.0.0.2")
+	set(t, n)
+	n.wantHops("10.1.0.0/26", "192.0.2.1")
+	n.plan.Policies.ClusterID = addr("244.0.0.1")
+	set(t, n)
+	n.wantHops("10.1.0.0/26")
 	copyOf("244.0.0.9")
 	eventually(t, "of another cluster", "9.9.9.115 [244.0.0.1 244.0.0.9]", func() string {
 		return third.reflection("10.1.0.0/26")

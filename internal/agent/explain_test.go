@@ -171,6 +171,13 @@ func TestExplain(t *testing.T) {
 				e.paths = append([]bgp.PrefixPaths{{Prefix: pfx("10.1.3.7/32"),
 					Received: []bgp.Received{r}}}, e.paths...)
 			}, "import", "AS_PATH [64512] has AS 64512"},
+		{"a path that was reflected here", ofB("10.1.3.7/32"), func(e *evidence) {
+			nothing(e)
+			r := from("192.168.4.3", "192.168.4.3")
+			r.Accepted, r.Best, r.Sent.ClusterList = nil, false, []netip.Addr{addr("244.0.0.1")}
+			e.plan.BGP.Peers[0].Client, e.plan.BGP.Policies.ClusterID = true, addr("244.0.0.1")
+			e.paths = []bgp.PrefixPaths{{Prefix: pfx("10.1.3.0/26"), Received: []bgp.Received{r}}}
+		}, "import", "its CLUSTER_LIST has 244.0.0.1, this node's cluster"},
 		{"a path with a next hop that makes no sense", ofB("10.1.3.7/32"), func(e *evidence) {
 			nothing(e)
 			r := from("192.168.4.3", "192.168.4.3")

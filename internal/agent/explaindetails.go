@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"vpp-route-agent/bgp"
@@ -193,7 +192,7 @@ func (x *explainer) exportsOfOwn() (all []ExportStatus) {
 	if a.GracefulShutdown {
 		r.Communities = append(r.Communities, bgp.GracefulShutdown)
 	}
-	return x.exports(r, a.NextHop.String(), nil)
+	return x.exports(r, a.NextHop.String())
 }
 
 // passedOn are what becomes of the best path of the longest prefix at each peer.
@@ -212,29 +211,19 @@ func (x *explainer) passedOn() []ExportStatus {
 		return nil
 	}
 	imported, _ := x.plan.BGP.Policies.Import(r.Route(h.Prefix, from))
-	return x.exports(imported, r.Accepted.NextHop.String(), r.Accepted.ClusterList)
+	return x.exports(imported, r.Accepted.NextHop.String())
 }
 
 // exports evaluates the export rules for each peer of a route's family.
-func (x *explainer) exports(r bgp.Route, nextHop string,
-	clusters []netip.Addr) (all []ExportStatus) {
-	policies := x.plan.BGP.Policies
-	cluster := policies.ClusterID
-	if !cluster.IsValid() {
-		cluster = x.plan.BGP.Speaker.RouterID
-	}
+func (x *explainer) exports(r bgp.Route, nextHop string) (all []ExportStatus) {
 	for i, peer := range x.plan.BGP.Peers {
 		if peer.Address.Is4() != r.Prefix.Addr().Is4() {
 			continue
 		}
 		e := ExportStatus{Prefix: r.Prefix, Peer: peer.ID(), Node: peer.CalicoNode,
 			Established: x.peers[i].Established, ASPath: []uint32{}, Communities: []string{}}
-		v := policies.Export(r, peer)
-		if e.Accept, e.Rule = v.Accept, v.Reason; v.Accept && r.From != nil && !peer.External() &&
-			!r.From.External() && slices.Contains(clusters, cluster) {
-			e.Accept, e.Rule = false, fmt.Sprintf("its CLUSTER_LIST has %s, this node's cluster: "+
-				"it went round (RFC 4456 §8)", cluster)
-		}
+		v := x.plan.BGP.Policies.Export(r, peer)
+		e.Accept, e.Rule = v.Accept, v.Reason
 		if e.Accept {
 			sent := r.Apply(v.Operations)
 			e.NextHop, e.ASPath = nextHop, listOf(sent.ASPath)

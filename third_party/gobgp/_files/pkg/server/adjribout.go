@@ -499,10 +499,6 @@ func (s *BgpServer) candidates(g *outGroup, known []*table.Path) []*table.Path {
 
 // export asks the policy.
 func (s *BgpServer) export(g *outGroup, p *table.Path) Decision {
-	if !g.key.external && p.IsIBGP() &&
-		slices.ContainsFunc(p.GetClusterList(), net.ParseIP(g.key.clusterID).Equal) {
-		return Decision{} // RFC 4456 §8: it went through our cluster
-	}
 	return s.adjOut.policy.Export(g.key.Export, p.GetSource().Name(), p)
 }
 

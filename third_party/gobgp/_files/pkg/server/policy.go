@@ -31,6 +31,7 @@ type Path interface {
 	GetAsList() []uint32
 	GetCommunities() []uint32
 	GetLargeCommunities() []*bgp.LargeCommunity
+	GetClusterList() []net.IP
 }
 
 // Change is what a policy does to a path. Equal changes should be one pointer: paths of one message
