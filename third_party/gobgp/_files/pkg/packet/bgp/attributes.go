@@ -90,8 +90,13 @@ func isOrigin(_ *Session, v []byte) bool {
 
 func isNextHop(s *Session, v []byte) bool { return len(v) == 4 && s.isHost(v) }
 
-// isHost reports whether an IPv4 address can be a host's (RFC 4271 §6.3).
+// isHost reports whether an address, of a pair in IPv6 (RFC 2545 §3) the first, can be a host's
+// (RFC 4271 §6.3).
 func (s *Session) isHost(v []byte) bool {
+	if len(v) > 4 {
+		a := netip.AddrFrom16([16]byte(v))
+		return !a.IsUnspecified() && !a.IsMulticast()
+	}
 	a := netip.AddrFrom4([4]byte(v))
 	return v[0] != 0 && v[0] < 224 && (s.Loopback || !a.IsLoopback())
 }

@@ -180,7 +180,7 @@ func (s *Session) checkReach(a attribute) (keep bool, err *MessageError) {
 	if !located || !arePrefixes(prefixes, bits, mode) {
 		return false, a.malformed(optionalError, reset)
 	}
-	if four && !s.isHost(hop) {
+	if !s.isHost(hop) {
 		return true, a.malformed(optionalError, withdraw)
 	}
 	return true, nil
