@@ -212,3 +212,61 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 		})
 	}
 }
+
+// A peer that says nothing for its hold time is gone a second later, however much waits for it and
+// whether it reads: so are its routes, and nobody waits for it any more.
+func TestHoldTimerOfAPeerThatReadsSlowly(t *testing.T) {
+	all := changes(t, 20_000, 100, ballast)
+	for name, slowly := range map[string]bool{"slowly": true, "not at all": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			n := l.unset(64512)
+			n.farPeer("127.0.0.94", 64512)
+			n.farPeer("127.0.0.95", 64512)
+			n.plan.Policies.Reflects = true
+			n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+			for i := range n.plan.Peers {
+				n.plan.Peers[i].Client = true
+			}
+			set(t, n)
+			f := dialFar(t, n, "127.0.0.94", 64512, 90, true)
+			silent := dialFar(t, n, "127.0.0.95", 64512, 3, false)
+			silent.announce("10.95.0.0/26", "192.0.2.95")
+			n.wantHops("10.95.0.0/26", "192.0.2.95")
+
+			silent.mu.Lock() // its receiver takes one UPDATE more
+			stop := make(chan struct{})
+			var reads sync.WaitGroup
+			reads.Go(func() {
+				defer silent.mu.Unlock()
+				tick := time.NewTicker(200 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-tick.C:
+					}
+					if slowly {
+						silent.mu.Unlock()
+						time.Sleep(time.Millisecond)
+						silent.mu.Lock()
+					}
+				}
+			})
+			defer reads.Wait()
+			defer close(stop)
+			if rest := f.write(all, patience); len(rest) > 0 {
+				t.Fatalf("%d bytes were not taken", len(rest))
+			}
+			eventually(t, "established", false, func() bool {
+				return n.farState("127.0.0.95").Established
+			})
+			n.wantHops("10.95.0.0/26")
+			n.plan.Peers = n.plan.Peers[:1]
+			set(t, n)
+			f.announce("10.96.0.0/26", "192.0.2.96")
+			n.wantHops("10.96.0.0/26", "192.0.2.96")
+		})
+	}
+}

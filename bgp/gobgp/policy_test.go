@@ -186,20 +186,32 @@ func TestPeerThatLeavesGetsNothing(t *testing.T) {
 func TestExtendedCommunitiesThatStayInside(t *testing.T) {
 	source, outside, inside := acrossTheBorder(t)
 	const leaves, stays, unknown = "0002fde800000001", "4002fde800000001", "7f01020304050607"
-	for i, values := range []string{leaves + stays + unknown, stays} {
-		source.raw(nil, hexBytes(fmt.Sprintf("40010100 400206 0201 0000fde9 400304 7f00004c"+
-			"c010%02x %s", len(values)/2, values)), hexBytes(fmt.Sprintf("1a 0a01%02x00", i)))
-	}
-	has := func(f *far, prefix string) func() string {
-		return func() string {
-			if !slices.Contains(f.received(), pfx(prefix)) {
-				return "not there"
+	const specific6 = "02" + "20010db8000000000000000000000001" + "0001"
+	const leaves6, stays6 = "00" + specific6, "40" + specific6
+	const four, six = packet.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES,
+		packet.BGP_ATTR_TYPE_IP6_EXTENDED_COMMUNITIES
+	for i, c := range []struct {
+		kind            packet.BGPAttrType
+		inside, outside string // the attribute
+	}{
+		{four, "c01018" + leaves + stays + unknown, "c01008" + leaves},
+		{four, "e01010" + leaves + stays, "e01008" + leaves}, // Partial
+		{four, "c01008" + stays, ""},
+		{six, "c01928" + leaves6 + stays6, "c01914" + leaves6},
+		{six, "c01914" + stays6, ""},
+	} {
+		prefix := fmt.Sprintf("10.1.%d.0/26", i)
+		source.raw(nil, hexBytes("40010100 400206 0201 0000fde9 400304 7f00004c"+c.inside),
+			hexBytes(fmt.Sprintf("1a 0a01%02x00", i)))
+		has := func(f *far) func() string {
+			return func() string {
+				if !slices.Contains(f.received(), pfx(prefix)) {
+					return "not there"
+				}
+				return f.sent(prefix, c.kind)
 			}
-			return f.sent(prefix, packet.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES)
 		}
+		eventually(t, "inside", c.inside, has(inside))
+		eventually(t, "outside", c.outside, has(outside))
 	}
-	eventually(t, "inside", "c01018"+leaves+stays+unknown, has(inside, "10.1.0.0/26"))
-	eventually(t, "outside", "c01008"+leaves, has(outside, "10.1.0.0/26"))
-	eventually(t, "inside, that one alone", "c01008"+stays, has(inside, "10.1.1.0/26"))
-	eventually(t, "outside, nothing is left", "", has(outside, "10.1.1.0/26"))
 }

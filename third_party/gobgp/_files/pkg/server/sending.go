@@ -35,15 +35,17 @@ func (h *fsmHandler) endWherePanicked() {
 	h.conn.Close()
 }
 
-// lastWords is how long a session that cannot be written to waits for what the peer said before.
+// lastWords is how long a session that ends waits for what the peer said before, if it cannot be
+// written to, and for what is said to the peer.
 const lastWords = time.Second
 
 // endedBy is what ends the session: a NOTIFICATION, if there is one. The peer closes the connection
 // when it got ours, and after it sent its own. So reading or writing can fail before those who sent
 // or read it have said so. Whether paths are kept for a graceful restart depends on it (RFC 4724
-// §4, RFC 8538 §4).
+// §4, RFC 8538 §4): after our hold timer the peer may still say that they are not to be.
 func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
-	if m := h.ending.Load(); m != nil {
+	theirs := reason.Type == fsmNotificationRecv || reason.Type == fsmHardReset
+	if m := h.ending.Load(); m != nil && !(theirs && isHoldTimer(m)) {
 		return *newfsmStateReason(fsmNotificationSent, m, nil)
 	}
 	if reason.Type == fsmWriteFailed {
@@ -57,4 +59,9 @@ func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStat
 		}
 	}
 	return reason
+}
+
+func isHoldTimer(m *bgp.BGPMessage) bool {
+	body, ok := m.Body.(*bgp.BGPNotification)
+	return ok && body.ErrorCode == bgp.BGP_ERROR_HOLD_TIMER_EXPIRED
 }

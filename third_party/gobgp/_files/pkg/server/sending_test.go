@@ -102,6 +102,11 @@ func brokenSession(refuses error) (*fsmHandler, *brokenConn, net.Conn) {
 	return f.h, conn, theirs
 }
 
+func anUpdate() queued {
+	to := &outPeer{name: netip.MustParseAddrPort("192.0.2.1:179")}
+	return queued{&updates{messages: []message{{wire: []byte{1}}}, size: 1}, to}
+}
+
 // A peer closes the connection when it gets a NOTIFICATION. Reading fails then, maybe before the
 // one that sent it has said so.
 func TestReadFailsAfterOurNotification(t *testing.T) {
@@ -152,6 +157,80 @@ func TestWriteFailsAfterTheirNotification(t *testing.T) {
 	}
 }
 
+// A Hard Reset that is read while we say that our hold timer has expired ends the session for good.
+// What we say of another kind counts before what the peer says.
+func TestTheirsAndOurs(t *testing.T) {
+	hardReset := *newfsmStateReason(fsmHardReset, bgp.NewBGPNotificationMessage(
+		bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_HARD_RESET, nil), nil)
+	for code, want := range map[uint8]fsmStateReasonType{
+		bgp.BGP_ERROR_HOLD_TIMER_EXPIRED: fsmHardReset,
+		bgp.BGP_ERROR_CEASE:              fsmNotificationSent,
+	} {
+		h, _, _ := brokenSession(nil)
+		h.ending.Store(bgp.NewBGPNotificationMessage(code, 0, nil))
+		h.stateReasonCh <- hardReset
+		if _, why := h.established(context.Background()); why.Type != want {
+			t.Errorf("our NOTIFICATION %d, their Hard Reset: the session ends for %s", code, why)
+		}
+	}
+}
+
+// A session ends for its hold timer, or for a failed write, though the peer says nothing and keeps
+// the connection. It is closed, and nobody waits for more to be read.
+func TestSilentPeerThatIsNotWrittenTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		hold     float64
+		graceful bool
+		say      any
+		want     fsmStateReasonType
+	}{
+		"hold timer":           {1, false, nil, fsmHoldTimerExpired},
+		"hold timer, graceful": {1, true, nil, fsmGracefulRestart},
+		"UPDATE":               {90, true, anUpdate(), fsmGracefulRestart},
+	} {
+		h, conn, _ := brokenSession(syscall.EPIPE)
+		h.fsm.pConf.GracefulRestart.State.Enabled = c.graceful
+		h.fsm.pConf.Timers.State.NegotiatedHoldTime = c.hold
+		if c.say != nil {
+			h.outgoing.In() <- c.say
+		}
+		ended := make(chan *fsmStateReason, 1)
+		go func() {
+			_, why := h.established(context.Background())
+			ended <- why
+		}()
+		select {
+		case why := <-ended:
+			if why.Type != c.want {
+				t.Errorf("%s: the session ends for %s", name, why)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: the session does not end", name)
+		}
+		select {
+		case <-conn.closed:
+		default:
+			t.Errorf("%s: the connection stays open", name)
+		}
+	}
+}
+
+// A peer that is taken out after an hour without a message of ours is still told.
+func TestNoticeOfAQuietSession(t *testing.T) {
+	h, conn, theirs := brokenSession(nil)
+	conn.SetWriteDeadline(time.Now().Add(-time.Hour)) // that of the last write
+	h.fsm.notification = make(chan *bgp.BGPMessage, 1)
+	h.fsm.notification <- bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	go h.established(ctx)
+	b := make([]byte, 21)
+	theirs.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := theirs.Read(b); err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION {
+		t.Errorf("the peer reads %x, %v", b, err)
+	}
+}
+
 // A peer that is taken out is not waited for, as another one is.
 func TestNoLastWordsOfAPeerThatIsTakenOut(t *testing.T) {
 	failed := *newfsmStateReason(fsmWriteFailed, nil, nil)
@@ -175,11 +254,9 @@ func TestNoLastWordsOfAPeerThatIsTakenOut(t *testing.T) {
 
 // What the peer said last can be read after writing has failed.
 func TestFailedWriteDoesNotClose(t *testing.T) {
-	to := &outPeer{name: netip.MustParseAddrPort("192.0.2.1:179")}
-	update := queued{&updates{messages: []message{{wire: []byte{1}}}, size: 1}, to}
 	for name, m := range map[string]any{
 		"KEEPALIVE": &fsmOutgoingMsg{Notification: bgp.NewBGPKeepAliveMessage()},
-		"UPDATE":    update,
+		"UPDATE":    anUpdate(),
 	} {
 		h, conn, _ := brokenSession(syscall.EPIPE)
 		var wg sync.WaitGroup

@@ -8,19 +8,39 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
-// dropNonTransitive takes away the extended communities that do not leave the AS (RFC 4360 §6).
+// dropNonTransitive takes away the extended communities that do not leave the AS (RFC 4360 §6,
+// RFC 5701 §2). Attributes keep their Partial bit (RFC 4271 §5).
 func (path *Path) dropNonTransitive() {
-	const nonTransitive = 0x40 // RFC 4360 §2
-	all := path.GetExtCommunities()
-	kept := slices.DeleteFunc(all, func(c bgp.ExtendedCommunityInterface) bool {
+	if a, ok := path.getPathAttr(bgp.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES).(*bgp.
+		PathAttributeExtendedCommunities); ok {
+		left := *a
+		left.Value = transitive(a.Value)
+		path.reduce(&left, len(left.Value), len(a.Value))
+	}
+	if a, ok := path.getPathAttr(bgp.BGP_ATTR_TYPE_IP6_EXTENDED_COMMUNITIES).(*bgp.
+		PathAttributeIP6ExtendedCommunities); ok {
+		left := *a
+		left.Value = transitive(a.Value)
+		path.reduce(&left, len(left.Value), len(a.Value))
+	}
+}
+
+// transitive returns those that leave the AS.
+func transitive(all []bgp.ExtendedCommunityInterface) []bgp.ExtendedCommunityInterface {
+	const not = 0x40 // RFC 4360 §2
+	return slices.DeleteFunc(slices.Clone(all), func(c bgp.ExtendedCommunityInterface) bool {
 		kind, _ := c.GetTypes()
-		return kind&nonTransitive != 0
+		return kind&not != 0
 	})
-	switch {
-	case len(kept) == len(all):
-	case len(kept) == 0:
-		path.delPathAttr(bgp.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES)
+}
+
+// reduce replaces an attribute by what is left of it.
+func (path *Path) reduce(left bgp.PathAttributeInterface, n, of int) {
+	switch n {
+	case of:
+	case 0:
+		path.delPathAttr(left.GetType())
 	default:
-		path.SetExtCommunities(kept, true)
+		path.setPathAttr(left)
 	}
 }
