@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -44,9 +43,12 @@ func (g given) isFor(n calico.Node) bool {
 	return true
 }
 
-// inherited finds labels of namespaces and service accounts, which workloads have from profiles
-// (libcalico-go/lib/backend/k8s/conversion/constants.go). Felix adds them before it selects.
-var inherited = regexp.MustCompile(`\bpc(ns|sa)\.[\w./-]+`)
+// isInherited reports whether workloads have a label from profiles, as those of namespaces and
+// service accounts (libcalico-go/lib/backend/k8s/conversion/constants.go). Felix adds them before
+// it selects.
+func isInherited(label string) bool {
+	return strings.HasPrefix(label, "pcns.") || strings.HasPrefix(label, "pcsa.")
+}
 
 // readBGPPeers returns the BGPPeers that can be followed, by name, and a problem for each other.
 func (p *peering) readBGPPeers() []given {
@@ -61,9 +63,12 @@ func (p *peering) readBGPPeers() []given {
 		if g.PeerSelector != "" && g.ASNumber != 0 {
 			p.problem(g.key, "asNumber is ignored: with peerSelector it is each node's own")
 		}
-		if label := inherited.FindString(g.LocalWorkloadSelector); label != "" {
-			p.problem(g.key, "localWorkloadSelector: the label %s would come from a profile, and "+
-				"profiles are not read", label)
+		for label := range g.workloads.Labels() {
+			if isInherited(label) {
+				p.problem(g.key, "localWorkloadSelector: the label %s would come from a profile, "+
+					"and profiles are not read", label)
+				break
+			}
 		}
 		all = append(all, g)
 	}

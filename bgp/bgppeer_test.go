@@ -116,6 +116,10 @@ func TestBGPPeers(t *testing.T) {
 			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
 				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or ` +
 				`[IPv6 address]:port`},
+		{"no labels of a profile", "a", cluster(meshOff, peered(
+			bgpPeer{Name: "w", ASNumber: 1,
+				LocalWorkloadSelector: "has(x/pcns.team) || app == 'pcns.example.com/team'"})),
+			"", ""},
 		{"labels of a profile", "a", cluster(meshOff, peered(
 			bgpPeer{Name: "w", LocalWorkloadSelector: "app == 'x' && pcns.example.com/team == 'a'",
 				ASNumber: 1})), "",

@@ -356,6 +356,24 @@ func TestChooseRouterID(t *testing.T) {
 	}
 }
 
+// A reflector without a cluster ID of its own, to which BIRD gives 0.0.0.0, has its router ID.
+func TestClusterID(t *testing.T) {
+	for id, want := range map[string]string{
+		"": "172.30.8.9", "0.0.0.0": "172.30.8.9", "244.0.0.1": "244.0.0.1",
+	} {
+		c := cluster(func(s *calico.Snapshot) {
+			n := s.Nodes["a"]
+			n.RouteReflectorClusterID = id
+			s.Nodes["a"] = n
+		})
+		p := PlanFor("a", c, Options{}).Policies
+		if p.ClusterID != ip(want) || p.Reflects != (id != "") {
+			t.Errorf("routeReflectorClusterID %q: cluster ID %s, reflects %t", id, p.ClusterID,
+				p.Reflects)
+		}
+	}
+}
+
 func TestPoolThatWouldEncapsulateIsNamed(t *testing.T) {
 	s := cluster(pools(
 		calico.IPPool{Name: "plain", CIDR: pfx("10.1.0.0/16"), IPIPMode: calico.EncapNever},

@@ -105,7 +105,9 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
 	l := newLab(t)
 	n := l.node(64512, func(c *Config) { c.GRPC, c.GRPCWrite = "unix://"+socket, true })
+	n.farPeer("127.0.0.93", 64512)
 	n.announce("10.1.0.0/26", "192.0.2.1")
+	n.plan.Announcements[0].Static = true
 	set(t, n)
 	c := client(t, "unix://"+socket)
 	add := func(prefix string, id uint32) {
@@ -128,6 +130,13 @@ func TestForeignPathsAreRemoved(t *testing.T) {
 		return strings.Join(listPaths(t, c), ", ")
 	})
 	eventually(t, "counted", 3, func() int { return n.Counters().Foreign })
+
+	// Ours is what it was: whatever a peer says, it stays (TestOwnBlockStays).
+	f := dialFar(t, n, "127.0.0.93", 64512, 90, true)
+	f.announcePref("10.1.0.0/26", "192.0.2.93", 2147483647)
+	f.announcePref("10.7.0.0/26", "192.0.2.93", 2147483647)
+	n.wantHops("10.7.0.0/26", "192.0.2.93")
+	n.wantHops("10.1.0.0/26")
 }
 
 // A gRPC address that cannot be had ends Run with a sentence, not the process.

@@ -12,6 +12,7 @@
 package selector
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,9 @@ type Selector struct {
 	root   expr
 	labels []string // that it names
 }
+
+// Labels are those that the selector asks for, as often as it does.
+func (s Selector) Labels() iter.Seq[string] { return slices.Values(s.labels) }
 
 // Names reports whether a comparison in the selector is with this label.
 func (s Selector) Names(label string) bool { return slices.Contains(s.labels, label) }

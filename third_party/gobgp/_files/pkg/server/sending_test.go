@@ -59,6 +59,10 @@ func TestSendingPanics(t *testing.T) {
 		if r := <-h.stateReasonCh; r.Type != fsmNotificationSent {
 			t.Errorf("%s: the session ended with %s", name, r)
 		}
+		read := *newfsmStateReason(fsmReadFailed, nil, nil)
+		if r := h.endedBy(t.Context(), read); r.Type != fsmNotificationSent {
+			t.Errorf("%s: the session ended with %s when reading fails first", name, &r)
+		}
 		if !f.lock.TryLock() {
 			t.Errorf("%s: the lock is held", name)
 		}
