@@ -2,6 +2,7 @@ package gobgp
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -41,5 +42,39 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 	time.Sleep(3 * time.Second) // longer than the pause: it is not taken out once more
 	if s := n.farState("127.0.0.76"); !s.Established {
 		t.Errorf("state %+v", s)
+	}
+}
+
+// A peer that does not read, so that it cannot be told, has us keep no more than its limit and one
+// message.
+func TestPeerOverItsPrefixLimitThatDoesNotRead(t *testing.T) {
+	l := newLab(t)
+	n := l.unset(64512)
+	n.farPeer("127.0.0.76", 64512)
+	n.farPeer("127.0.0.77", 64512)
+	n.plan.Policies.Reflects = true
+	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
+	n.plan.Peers[0].Client, n.plan.Peers[1].Client = true, true
+	n.plan.Peers[0].PrefixLimit = 10
+	set(t, n)
+	flood := dialFar(t, n, "127.0.0.76", 64512, 90, true)
+	other := dialFar(t, n, "127.0.0.77", 64512, 90, true)
+	eventually(t, "sessions", true, func() bool {
+		return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
+	})
+	flood.mu.Lock() // its receiver takes one UPDATE more
+	defer flood.mu.Unlock()
+	if rest := other.write(changes(t, 20_000, 100, ballast), patience); len(rest) > 0 {
+		t.Fatalf("%d bytes were not taken", len(rest))
+	}
+	for i := range 100 {
+		flood.announce(fmt.Sprintf("10.76.%d.0/26", i), "192.0.2.76")
+	}
+	eventually(t, "prefixes that are kept", 11, func() int {
+		return n.farState("127.0.0.76").Received
+	})
+	time.Sleep(time.Second)
+	if got := n.farState("127.0.0.76"); !got.Established || got.Received != 11 {
+		t.Errorf("established %t, %d prefixes", got.Established, got.Received)
 	}
 }
