@@ -205,10 +205,29 @@ func (p *peering) settle(peers []Peer) []Peer {
 		for i := range taken {
 			taken[i].Further = i > 0
 		}
+		p.shareGateway(taken)
 		slices.SortFunc(taken, func(a, b Peer) int { return a.ID().Compare(b.ID()) })
 		peers = append(peers, taken...)
 	}
 	return peers
+}
+
+// shareGateway has all sessions to an address go by the gateway of the first that has one: there is
+// one host route to the address.
+func (p *peering) shareGateway(sessions []Peer) {
+	i := slices.IndexFunc(sessions, func(w Peer) bool { return w.ReachableBy.IsValid() })
+	if i < 0 {
+		return
+	}
+	by := sessions[i]
+	for i := range sessions {
+		w := &sessions[i]
+		if w.ReachableBy.IsValid() && w.ReachableBy != by.ReachableBy {
+			p.problem(w.Source, "reachableBy %s is ignored: %s is reached by %s of %s, whatever "+
+				"the port", w.ReachableBy, w.Address, by.ReachableBy, by.Source)
+		}
+		w.ReachableBy = by.ReachableBy
+	}
 }
 
 // nameOf names a session that is not wanted beside those that are to its address.

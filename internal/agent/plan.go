@@ -215,7 +215,7 @@ func dropRoutes(blocks []netip.Prefix, f Facts) []route.Route {
 func peerRoutes(peers []bgp.Peer, f Facts) []route.Route {
 	var routes []route.Route
 	for _, p := range peers {
-		if p.ReachableBy.IsValid() {
+		if p.ReachableBy.IsValid() && !p.Further { // another port needs no other route
 			routes = append(routes, route.Route{
 				Key: route.Key{Prefix: route.HostPrefix(p.Address)}, Origin: route.Own,
 				Paths: route.CanonicalPaths([]route.Path{{NextHop: p.ReachableBy}}),

@@ -127,8 +127,12 @@ func TestDropRoutes(t *testing.T) {
 func TestRoutesToPeers(t *testing.T) {
 	c := cluster()
 	c.BGPPeers = map[string]calico.BGPPeer{
-		"tor":  {PeerIP: "9.0.0.1", ASNumber: 64900, ReachableBy: "192.168.4.254"},
+		"tor":  {PeerIP: "9.0.0.1", ASNumber: 64900},
 		"tor2": {PeerIP: "9.0.0.2", ASNumber: 64900},
+		// one route for the sessions to all ports of an address
+		"tor3": {PeerIP: "9.0.0.1:1790", ASNumber: 64900, ReachableBy: "192.168.4.254"},
+		"tor4": {PeerIP: "9.0.0.1:1791", ASNumber: 64900, ReachableBy: "192.168.4.254"},
+		"tor5": {PeerIP: "9.0.0.1:1792", ASNumber: 64900, ReachableBy: "192.168.4.253"},
 	}
 	p := PlanFor("a", c, bgp.Options{}, Facts{})
 	var got []string
@@ -141,6 +145,11 @@ func TestRoutesToPeers(t *testing.T) {
 	if want := []string{"9.0.0.1/32 via 192.168.4.254", "10.1.0.0/26 drop"}; !reflect.DeepEqual(
 		got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	problem := "BGPPeer(tor5): reachableBy 192.168.4.253 is ignored: 9.0.0.1 is reached by " +
+		"192.168.4.254 of BGPPeer(tor3), whatever the port"
+	if got := p.BGP.Problems; len(got) != 1 || got[0].Name()+": "+got[0].Err != problem {
+		t.Errorf("problems %v, want %s", got, problem)
 	}
 }
 
