@@ -104,11 +104,11 @@ func reject(format string, args ...any) Verdict {
 const FromExternal = 100
 
 // Import decides whether a route that r.From sent is accepted, and returns it as it is then.
-// Without a filter that says otherwise every route is accepted, but for one of our cluster from a
-// client. As in BIRD, another reflector of our cluster may send it.
+// Without a filter that says otherwise every route is accepted, but for one that went through our
+// cluster and comes from a client. As in BIRD, another reflector of our cluster may send it.
 func (p Policies) Import(r Route) (Route, Verdict) {
-	if v := p.byCluster(r); v.Reason != "" && r.From.Client {
-		return r, v
+	if r.From.Client && p.wentRound(r) {
+		return r, p.rejectRound()
 	}
 	if r.From.External() {
 		r.LocalPref = FromExternal
@@ -185,8 +185,8 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 		return reject("learned from this peer")
 	case p.Forbids(r.From, &to):
 		return reject("learned over iBGP, and the peer is an iBGP peer (RFC 4271 §9.2.1)")
-	case !to.External() && p.byCluster(r).Reason != "":
-		return p.byCluster(r)
+	case !to.External() && p.wentRound(r):
+		return p.rejectRound()
 	case slices.Contains(r.Communities, NoAdvertise):
 		return reject("it has the community NO_ADVERTISE (RFC 1997)")
 	case to.External() &&
@@ -197,11 +197,10 @@ func (p Policies) byProtocol(r Route, to Peer) Verdict {
 	return Verdict{}
 }
 
-// byCluster has a reason when r went through this node's cluster. eBGP peers send no CLUSTER_LIST.
-func (p Policies) byCluster(r Route) Verdict {
-	if !slices.Contains(r.ClusterList, p.ClusterID) {
-		return Verdict{}
-	}
+// wentRound reports whether r went through this node's cluster. eBGP peers send no CLUSTER_LIST.
+func (p Policies) wentRound(r Route) bool { return slices.Contains(r.ClusterList, p.ClusterID) }
+
+func (p Policies) rejectRound() Verdict {
 	return reject("its CLUSTER_LIST has %s, this node's cluster: it went round (RFC 4456 §8)",
 		p.ClusterID)
 }

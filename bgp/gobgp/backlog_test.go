@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -160,16 +159,7 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 	for _, anew := range []bool{false, true} {
 		t.Run(fmt.Sprintf("comes anew %t", anew), func(t *testing.T) {
 			l := newLab(t)
-			n := l.unset(64512)
-			n.farPeer("127.0.0.94", 64512)
-			n.farPeer("127.0.0.95", 64512)
-			n.plan.Policies.Reflects = true
-			n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
-			for i := range n.plan.Peers {
-				n.plan.Peers[i].Client = true
-			}
-			set(t, n)
-			f := dialFar(t, n, "127.0.0.94", 64512, 90, true)
+			n, f := l.reflecting([]string{"127.0.0.95", "127.0.0.94"})
 			reader := dialFar(t, n, "127.0.0.95", 64512, 90, true)
 			f.announce("10.94.0.0/26", "192.0.2.94")
 			eventually(t, "a route", 1, func() int { return len(reader.received()) })
@@ -220,16 +210,7 @@ func TestHoldTimerOfAPeerThatReadsSlowly(t *testing.T) {
 	for name, slowly := range map[string]bool{"slowly": true, "not at all": false} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
-			n := l.unset(64512)
-			n.farPeer("127.0.0.94", 64512)
-			n.farPeer("127.0.0.95", 64512)
-			n.plan.Policies.Reflects = true
-			n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
-			for i := range n.plan.Peers {
-				n.plan.Peers[i].Client = true
-			}
-			set(t, n)
-			f := dialFar(t, n, "127.0.0.94", 64512, 90, true)
+			n, f := l.reflecting([]string{"127.0.0.95", "127.0.0.94"})
 			silent := dialFar(t, n, "127.0.0.95", 64512, 3, false)
 			silent.announce("10.95.0.0/26", "192.0.2.95")
 			n.wantHops("10.95.0.0/26", "192.0.2.95")
@@ -263,7 +244,7 @@ func TestHoldTimerOfAPeerThatReadsSlowly(t *testing.T) {
 				return n.farState("127.0.0.95").Established
 			})
 			n.wantHops("10.95.0.0/26")
-			n.plan.Peers = n.plan.Peers[:1]
+			n.plan.Peers = n.plan.Peers[1:]
 			set(t, n)
 			f.announce("10.96.0.0/26", "192.0.2.96")
 			n.wantHops("10.96.0.0/26", "192.0.2.96")

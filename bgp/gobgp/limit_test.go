@@ -2,7 +2,6 @@ package gobgp
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 	"time"
 )
@@ -49,16 +48,10 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 // message.
 func TestPeerOverItsPrefixLimitThatDoesNotRead(t *testing.T) {
 	l := newLab(t)
-	n := l.unset(64512)
-	n.farPeer("127.0.0.76", 64512)
-	n.farPeer("127.0.0.77", 64512)
-	n.plan.Policies.Reflects = true
-	n.plan.Policies.ExportPools = []netip.Prefix{pfx("10.0.0.0/8")}
-	n.plan.Peers[0].Client, n.plan.Peers[1].Client = true, true
+	n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
 	n.plan.Peers[0].PrefixLimit = 10
 	set(t, n)
 	flood := dialFar(t, n, "127.0.0.76", 64512, 90, true)
-	other := dialFar(t, n, "127.0.0.77", 64512, 90, true)
 	eventually(t, "sessions", true, func() bool {
 		return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
 	})

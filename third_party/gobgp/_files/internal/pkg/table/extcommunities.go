@@ -11,17 +11,19 @@ import (
 // dropNonTransitive takes away the extended communities that do not leave the AS (RFC 4360 §6,
 // RFC 5701 §2). Attributes keep their Partial bit (RFC 4271 §5).
 func (path *Path) dropNonTransitive() {
-	if a, ok := path.getPathAttr(bgp.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES).(*bgp.
-		PathAttributeExtendedCommunities); ok {
-		left := *a
-		left.Value = transitive(a.Value)
-		path.reduce(&left, len(left.Value), len(a.Value))
-	}
-	if a, ok := path.getPathAttr(bgp.BGP_ATTR_TYPE_IP6_EXTENDED_COMMUNITIES).(*bgp.
-		PathAttributeIP6ExtendedCommunities); ok {
-		left := *a
-		left.Value = transitive(a.Value)
-		path.reduce(&left, len(left.Value), len(a.Value))
+	for _, kind := range []bgp.BGPAttrType{
+		bgp.BGP_ATTR_TYPE_EXTENDED_COMMUNITIES, bgp.BGP_ATTR_TYPE_IP6_EXTENDED_COMMUNITIES,
+	} {
+		switch a := path.getPathAttr(kind).(type) {
+		case *bgp.PathAttributeExtendedCommunities:
+			left := *a
+			left.Value = transitive(a.Value)
+			path.reduce(&left, len(left.Value), len(a.Value))
+		case *bgp.PathAttributeIP6ExtendedCommunities:
+			left := *a
+			left.Value = transitive(a.Value)
+			path.reduce(&left, len(left.Value), len(a.Value))
+		}
 	}
 }
 
