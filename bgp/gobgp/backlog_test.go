@@ -215,28 +215,7 @@ func TestHoldTimerOfAPeerThatReadsSlowly(t *testing.T) {
 			silent.announce("10.95.0.0/26", "192.0.2.95")
 			n.wantHops("10.95.0.0/26", "192.0.2.95")
 
-			silent.mu.Lock() // its receiver takes one UPDATE more
-			stop := make(chan struct{})
-			var reads sync.WaitGroup
-			reads.Go(func() {
-				defer silent.mu.Unlock()
-				tick := time.NewTicker(200 * time.Millisecond)
-				defer tick.Stop()
-				for {
-					select {
-					case <-stop:
-						return
-					case <-tick.C:
-					}
-					if slowly {
-						silent.mu.Unlock()
-						time.Sleep(time.Millisecond)
-						silent.mu.Lock()
-					}
-				}
-			})
-			defer reads.Wait()
-			defer close(stop)
+			defer silent.pace(slowly)()
 			if rest := f.write(all, patience); len(rest) > 0 {
 				t.Fatalf("%d bytes were not taken", len(rest))
 			}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
 // A peer that floods is cut off with its routes; nobody else is concerned. It is tried again by
@@ -44,30 +46,54 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 	}
 }
 
-// A peer that does not read, so that it cannot be told, has us keep no more than its limit and one
-// message.
-func TestPeerOverItsPrefixLimitThatDoesNotRead(t *testing.T) {
-	l := newLab(t)
-	n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
-	n.plan.Peers[0].PrefixLimit = 10
-	set(t, n)
-	flood := dialFar(t, n, "127.0.0.76", 64512, 90, true)
-	eventually(t, "sessions", true, func() bool {
-		return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
-	})
-	flood.mu.Lock() // its receiver takes one UPDATE more
-	defer flood.mu.Unlock()
-	if rest := other.write(changes(t, 20_000, 100, ballast), patience); len(rest) > 0 {
-		t.Fatalf("%d bytes were not taken", len(rest))
-	}
-	for i := range 100 {
-		flood.announce(fmt.Sprintf("10.76.%d.0/26", i), "192.0.2.76")
-	}
-	eventually(t, "prefixes that are kept", 11, func() int {
-		return n.farState("127.0.0.76").Received
-	})
-	time.Sleep(time.Second)
-	if got := n.farState("127.0.0.76"); !got.Established || got.Received != 11 {
-		t.Errorf("established %t, %d prefixes", got.Established, got.Received)
+// A peer that does not read, so that it cannot be told, loses session and routes at once, however
+// long a write may take. Until then no more than its limit and one message is kept.
+func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
+	backlog := changes(t, flood, 100, ballast)
+	for _, c := range []struct {
+		name string
+		do   func(*far)
+		why  string
+	}{
+		{"over its limit", func(f *far) {
+			for i := range 100 {
+				f.announce(fmt.Sprintf("10.76.%d.0/26", i), "192.0.2.76")
+			}
+		}, "it sent more prefixes than its limit"},
+		{"wrong marker", func(f *far) {
+			f.announce("10.76.0.0/26", "192.0.2.76")
+			f.conn.Write(make([]byte, packet.BGP_HEADER_LENGTH))
+		}, "malformed message: the marker is not all ones"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
+			n.plan.Peers[0].PrefixLimit = 10
+			n.plan.Peers[0].KeepaliveTime = patience // and the hold time is three times that
+			set(t, n)
+			deaf := dialFar(t, n, "127.0.0.76", 64512, 600, true)
+			eventually(t, "sessions", true, func() bool {
+				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
+			})
+			defer deaf.pace(false)()
+			if rest := other.write(backlog, patience); len(rest) > 0 {
+				t.Fatalf("%d bytes were not taken", len(rest))
+			}
+			eventually(t, "UPDATEs read", flood, func() int {
+				return int(n.farState("127.0.0.77").UpdatesReceived)
+			})
+			c.do(deaf)
+			kept := 0
+			eventually(t, "established", false, func() bool {
+				s := n.farState("127.0.0.76")
+				kept = max(kept, s.Received)
+				return s.Established
+			})
+			if kept > 11 {
+				t.Errorf("%d prefixes were kept", kept)
+			}
+			n.wantDown("127.0.0.76", c.why)
+			n.wantHops("10.76.0.0/26")
+		})
 	}
 }

@@ -35,6 +35,14 @@ func (h *fsmHandler) endWherePanicked() {
 	h.conn.Close()
 }
 
+// end ends Established with m, which goes before all that is queued: none of it matters any more.
+// What is being written ends within lastWords, or the connection does.
+func (h *fsmHandler) end(m *bgp.BGPMessage) {
+	h.ending.CompareAndSwap(nil, m)
+	h.outgoing.In() <- &fsmOutgoingMsg{Notification: m}
+	time.AfterFunc(lastWords, func() { h.conn.Close() })
+}
+
 // lastWords is how long a session that ends waits for what the peer said before, if it cannot be
 // written to, and for what is said to the peer.
 const lastWords = time.Second

@@ -3,7 +3,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -102,6 +104,7 @@ func brokenSession(refuses error) (*fsmHandler, *brokenConn, net.Conn) {
 	f.state, f.conn, f.gracefulRestartTimer = bgp.BGP_FSM_ESTABLISHED, conn,
 		time.NewTimer(time.Hour)
 	f.h = &fsmHandler{fsm: f, conn: conn, stateReasonCh: make(chan fsmStateReason, 2),
+		last:     make(chan *fsmOutgoingMsg, 1),
 		outgoing: channels.NewInfiniteChannel(), incoming: channels.NewInfiniteChannel()}
 	return f.h, conn, theirs
 }
@@ -128,7 +131,7 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 				<-conn.closed // because reading failed
 			}
 		}
-		h.outgoing.In() <- &fsmOutgoingMsg{
+		h.last <- &fsmOutgoingMsg{
 			Notification: bgp.NewBGPNotificationMessage(c.code, c.subcode, nil)}
 		go func() {
 			theirs.Read(make([]byte, bgp.BGP_MAX_MESSAGE_LENGTH))
@@ -140,6 +143,28 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 			t.Errorf("NOTIFICATION %d/%d: the session goes to %s for %s", c.code, c.subcode, next,
 				why)
 		}
+	}
+}
+
+// Only the message that is being written goes before a NOTIFICATION.
+func TestNotificationGoesFirst(t *testing.T) {
+	h, _, theirs := brokenSession(nil)
+	for range 10 {
+		h.outgoing.In() <- anUpdate()
+	}
+	last := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	want, err := last.Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.last <- &fsmOutgoingMsg{Notification: last}
+	go h.established(t.Context())
+	for h.ending.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	got, err := io.ReadAll(theirs)
+	if before, ok := bytes.CutSuffix(got, want); !ok || len(before) > 1 || err != nil {
+		t.Errorf("the peer reads %x, %v; want %x, after one byte at most", got, err, want)
 	}
 }
 

@@ -463,6 +463,9 @@ func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
 	var all net.Buffers
 	size, count := 0, 0
 	flush := func() error {
+		if h.ending.Load() != nil { // the NOTIFICATION goes first, and nothing follows it
+			return nil
+		}
 		h.fsm.lock.RLock()
 		limit := writeTime(h.fsm.pConf)
 		h.fsm.lock.RUnlock()
