@@ -56,14 +56,14 @@ func (f *far) write(b []byte, patience time.Duration) (rest []byte) {
 	return b
 }
 
-// flood is how many changes with ballast, a thousand bytes each, are more than the sockets hold: a
-// receiver that does not read is not given more room by Linux. Small ones would be so many that a
-// busy machine takes minutes for them.
-const flood = 30_000
+// flood is how many changes with ballast, 4 KB each, are more than the sockets hold: a receiver
+// that does not read is not given more room by Linux. Small ones would be so many that a busy
+// machine takes minutes for them.
+const flood = 7_500
 
 // Nobody looks into an attribute that is unknown.
 var ballast = packet.NewPathAttributeUnknown(
-	packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE, 99, make([]byte, 960))
+	packet.BGP_ATTR_FLAG_OPTIONAL|packet.BGP_ATTR_FLAG_TRANSITIVE, 99, make([]byte, 3900))
 
 // While our side cannot take what a peer sends, TCP holds the peer back. Its session lives on, past
 // the hold time, since it is we who do not read; and nothing is lost.
@@ -154,7 +154,7 @@ func TestHeldBackSessionEnds(t *testing.T) {
 // is in the sockets. When it reads again, it hears what holds by then; one that comes anew instead
 // hears it, too.
 func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
-	const flood = 20_000 // of 1 KiB each: the sockets hold a few thousand
+	const flood = 5_000 // the sockets hold some hundreds
 	all := changes(t, flood, 100, ballast)
 	for _, anew := range []bool{false, true} {
 		t.Run(fmt.Sprintf("comes anew %t", anew), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 // A peer that says nothing for its hold time is gone a second later, however much waits for it and
 // whether it reads: so are its routes, and nobody waits for it any more.
 func TestHoldTimerOfAPeerThatReadsSlowly(t *testing.T) {
-	all := changes(t, 20_000, 100, ballast)
+	all := changes(t, 5_000, 100, ballast)
 	for name, slowly := range map[string]bool{"slowly": true, "not at all": false} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)

@@ -94,7 +94,7 @@ func dialFar(
 	return f
 }
 
-// pace has f read an UPDATE or two every 200 ms, or none at all, until its end is called.
+// pace has f read an UPDATE now and then, or none at all, until its end is called.
 func (f *far) pace(slowly bool) (end func()) {
 	stop := make(chan struct{})
 	var reads sync.WaitGroup
@@ -110,8 +110,7 @@ func (f *far) pace(slowly bool) (end func()) {
 			case <-tick.C:
 			}
 			if slowly {
-				f.mu.Unlock()
-				time.Sleep(time.Millisecond)
+				f.mu.Unlock() // to who waits longest: the receiver
 				f.mu.Lock()
 			}
 		}

@@ -287,7 +287,7 @@ func TestLaggingPeerChangesItsGroup(t *testing.T) {
 	reader.mu.Lock() // its receiver takes one UPDATE more
 	read := sync.OnceFunc(reader.mu.Unlock)
 	defer read()
-	if rest := source.write(changes(t, 20_000, 100, ballast), patience); len(rest) > 0 {
+	if rest := source.write(changes(t, 5_000, 100, ballast), patience); len(rest) > 0 {
 		t.Fatalf("%d bytes were not taken", len(rest))
 	}
 	source.withdraw("10.70.0.0/24")
