@@ -125,6 +125,11 @@ func TestBGPPeers(t *testing.T) {
 				ASNumber: 1})), "",
 			"BGPPeer(w): localWorkloadSelector: the label pcns.example.com/team would come from " +
 				"a profile, and profiles are not read"},
+		{"two labels of profiles, one named", "a", cluster(meshOff, peered(
+			bgpPeer{Name: "w", LocalWorkloadSelector: "has(pcsa.one) || has(pcns.two)",
+				ASNumber: 1})), "",
+			"BGPPeer(w): localWorkloadSelector: the label pcsa.one would come from a profile, " +
+				"and profiles are not read"},
 		{"the broadcast address", "a", cluster(meshOff, peered(
 			bgpPeer{Name: "all", PeerIP: "255.255.255.255", ASNumber: 1})), "",
 			`BGPPeer(all): peerIP "255.255.255.255" is not the address of a router, or ` +

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
 )
 
@@ -51,19 +52,20 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 	backlog := changes(t, flood, 100, ballast)
 	for _, c := range []struct {
-		name string
-		do   func(*far)
-		why  string
+		name  string
+		do    func(*far)
+		why   string
+		stays api.PeerState_AdminState
 	}{
 		{"over its limit", func(f *far) {
 			for i := range 100 {
 				f.announce(fmt.Sprintf("10.76.%d.0/26", i), "192.0.2.76")
 			}
-		}, "it sent more prefixes than its limit"},
+		}, "it sent more prefixes than its limit", api.PeerState_PFX_CT},
 		{"wrong marker", func(f *far) {
 			f.announce("10.76.0.0/26", "192.0.2.76")
 			f.conn.Write(make([]byte, packet.BGP_HEADER_LENGTH))
-		}, "malformed message: the marker is not all ones"},
+		}, "malformed message: the marker is not all ones", api.PeerState_UP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
@@ -71,7 +73,7 @@ func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 			n.plan.Peers[0].PrefixLimit = 10
 			n.plan.Peers[0].KeepaliveTime = patience // and the hold time is three times that
 			set(t, n)
-			deaf := dialFar(t, n, "127.0.0.76", 64512, 600, true)
+			deaf := dialFar(t, n, "127.0.0.76", 64512, 600, true, gracefulCap(false))
 			eventually(t, "sessions", true, func() bool {
 				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
 			})
@@ -94,6 +96,14 @@ func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 			}
 			n.wantDown("127.0.0.76", c.why)
 			n.wantHops("10.76.0.0/26")
+			var stays api.PeerState_AdminState = -1
+			err := n.applied.server.ListPeer(t.Context(),
+				&api.ListPeerRequest{Address: "127.0.0.76"}, func(p *api.Peer) {
+					stays = p.GetState().GetAdminState()
+				})
+			if stays != c.stays || err != nil {
+				t.Errorf("it stays %s, %v", stays, err)
+			}
 		})
 	}
 }

@@ -186,20 +186,23 @@ func TestWriteFailsAfterTheirNotification(t *testing.T) {
 	}
 }
 
-// A Hard Reset that is read while we say that our hold timer has expired ends the session for good.
-// What we say of another kind counts before what the peer says.
+// What the peer says counts before that our hold timer has expired: a Hard Reset, or any
+// NOTIFICATION without the N bit (RFC 8538 §2), ends the session for good. What else we say counts
+// first.
 func TestTheirsAndOurs(t *testing.T) {
-	hardReset := *newfsmStateReason(fsmHardReset, bgp.NewBGPNotificationMessage(
-		bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_HARD_RESET, nil), nil)
-	for code, want := range map[uint8]fsmStateReasonType{
-		bgp.BGP_ERROR_HOLD_TIMER_EXPIRED: fsmHardReset,
-		bgp.BGP_ERROR_CEASE:              fsmNotificationSent,
-	} {
-		h, _, _ := brokenSession(nil)
-		h.ending.Store(bgp.NewBGPNotificationMessage(code, 0, nil))
-		h.stateReasonCh <- hardReset
-		if _, why := h.established(context.Background()); why.Type != want {
-			t.Errorf("our NOTIFICATION %d, their Hard Reset: the session ends for %s", code, why)
+	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	for _, theirs := range []fsmStateReasonType{fsmHardReset, fsmNotificationRecv} {
+		for code, want := range map[uint8]fsmStateReasonType{
+			bgp.BGP_ERROR_HOLD_TIMER_EXPIRED: theirs,
+			bgp.BGP_ERROR_CEASE:              fsmNotificationSent,
+		} {
+			h, _, _ := brokenSession(nil)
+			h.ending.Store(bgp.NewBGPNotificationMessage(code, 0, nil))
+			h.stateReasonCh <- *newfsmStateReason(theirs, cease, nil)
+			if _, why := h.established(context.Background()); why.Type != want {
+				t.Errorf("our NOTIFICATION %d, their reason %d: the session ends for %s", code,
+					theirs, why)
+			}
 		}
 	}
 }
@@ -233,7 +236,7 @@ func TestSilentPeerThatIsNotWrittenTo(t *testing.T) {
 			if why.Type != c.want {
 				t.Errorf("%s: the session ends for %s", name, why)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(10 * time.Second):
 			t.Errorf("%s: the session does not end", name)
 		}
 		select {
@@ -244,40 +247,44 @@ func TestSilentPeerThatIsNotWrittenTo(t *testing.T) {
 	}
 }
 
-// A peer that is taken out after an hour without a message of ours is still told.
+// A peer that is taken out is still told after an hour without a message of ours. One that does not
+// read is not waited for.
 func TestNoticeOfAQuietSession(t *testing.T) {
-	h, conn, theirs := brokenSession(nil)
-	conn.SetWriteDeadline(time.Now().Add(-time.Hour)) // that of the last write
-	h.fsm.notification = make(chan *bgp.BGPMessage, 1)
-	h.fsm.notification <- bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	go h.established(ctx)
-	b := make([]byte, 21)
-	theirs.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if _, err := theirs.Read(b); err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION {
-		t.Errorf("the peer reads %x, %v", b, err)
+	for _, reads := range []bool{true, false} {
+		h, conn, theirs := brokenSession(nil)
+		conn.SetWriteDeadline(time.Now().Add(-time.Hour)) // that of the last write
+		h.fsm.notification = make(chan *bgp.BGPMessage, 1)
+		h.fsm.notification <- bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		go h.established(ctx)
+		if reads {
+			b := make([]byte, 21)
+			theirs.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if _, err := theirs.Read(b); err != nil || b[18] != bgp.BGP_MSG_NOTIFICATION {
+				t.Errorf("the peer reads %x, %v", b, err)
+			}
+		}
+		select {
+		case <-conn.closed:
+		case <-time.After(30 * time.Second):
+			t.Errorf("reads %t: the connection stays open", reads)
+		}
 	}
 }
 
 // A peer that is taken out is not waited for, as another one is.
 func TestNoLastWordsOfAPeerThatIsTakenOut(t *testing.T) {
 	failed := *newfsmStateReason(fsmWriteFailed, nil, nil)
-	another := make(chan struct{})
-	go func() {
-		defer close(another)
-		(&fsmHandler{}).endedBy(context.Background(), failed)
-	}()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	why := (&fsmHandler{}).endedBy(ctx, failed)
-	select {
-	case <-another:
-		t.Error("it is waited for")
-	default:
-	}
-	if why.Type != fsmWriteFailed {
-		t.Errorf("the session ends for %s", &why)
+	for _, ctx := range []context.Context{context.Background(), ctx} {
+		began := time.Now()
+		why := (&fsmHandler{}).endedBy(ctx, failed)
+		took := time.Since(began)
+		if waited := took >= lastWords; waited != (ctx.Err() == nil) || why.Type != fsmWriteFailed {
+			t.Errorf("the session ends for %s after %s; taken out: %v", &why, took, ctx.Err())
+		}
 	}
 }
 
