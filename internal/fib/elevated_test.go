@@ -29,38 +29,3 @@ func TestAStaticRouteGoesBeforeAnElevatedOne(t *testing.T) {
 			"del 10.1.0.9/32 elevated")
 	})
 }
-
-// A restarted node hears of a machine's old place before its new one. The elevated route of before
-// stays until all peers have said what they have, or the operator says otherwise.
-func TestAnElevatedRouteOfBeforeWaitsForItsPeer(t *testing.T) {
-	for name, c := range map[string]struct {
-		then func(*running)
-		want []string
-	}{
-		"its peer comes": {func(r *running) {
-			r.LearnPreferred(pfx("10.1.0.9/32"), via("10.0.0.2"), 200)
-			r.AllowSweep(route.BGP)
-		}, []string{"del 10.1.0.9/32"}},
-		"its peer does not come": {func(r *running) {
-			r.AllowSweep(route.BGP)
-		}, []string{"del 10.1.0.9/32 elevated"}},
-		"a static route comes": {func(r *running) {
-			r.AllowSweep(route.External)
-			r.SetRoutes(route.External, []route.Route{
-				{Key: key("10.1.0.9/32"), Paths: via("10.0.1.2")}})
-		}, []string{"put 10.1.0.9/32 via 10.0.1.2 eth1", "del 10.1.0.9/32 elevated"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			restarted(t, func(t *testing.T, r *running) {
-				r.SetNormal(100, 100)
-				r.LearnPreferred(pfx("10.1.0.9/32"), via("10.0.0.2"), 200)
-			}, func(t *testing.T, r *running) {
-				r.SetNormal(100, 100)
-				r.LearnPreferred(pfx("10.1.0.9/32"), via("10.0.0.3"), 100)
-				check(t, "the old place", r.dp.printOps(), "put 10.1.0.9/32 via 10.0.0.3 eth0")
-				c.then(r)
-				check(t, name, r.dp.printOps(), c.want...)
-			})
-		})
-	}
-}

@@ -170,12 +170,10 @@ func (s *syncer) need(e *entry) need {
 			return needPut
 		}
 	case unsure || e.actual != 0:
-		// A prefix that is wanted under its other source is held likewise, until that one's wish is
-		// its last word: a peer that is not back yet may want this one again.
-		other := s.counterpart(e)
-		replaced, now := s.replaces(other)
-		held := s.isHeld(e) && !(replaced && s.complete[other.source])
-		if !held && (replaced && now || !replaced && !s.isNeeded(e)) {
+		// All is known about a prefix that is wanted under its other source: nothing is left to be
+		// ignorant of.
+		replaced, now := s.replaces(s.counterpart(e))
+		if replaced && now || !replaced && !s.isHeld(e) && !s.isNeeded(e) {
 			return needDelete
 		}
 	}

@@ -136,7 +136,6 @@ type walker struct {
 	// in the data plane when this engine started, and not wanted since
 	adopted map[route.Key]bool
 	swept   bool
-	heard   map[route.Origin]bool               // of which sources the sweep was allowed
 	ever    map[route.Origin]map[route.Key]bool // what each origin has wanted
 	objects []route.Object                      // of the uplink
 	// of this node, with the encapsulation
@@ -182,11 +181,8 @@ func (w *walker) want(k route.Key, c Candidate) {
 			w.ever[c.Origin] = map[route.Key]bool{}
 		}
 		w.ever[c.Origin][k] = true
-		k.Elevated = c.Elevated
 		delete(w.adopted, k)
-		if w.heard[c.Origin] { // its counterpart may take its place
-			delete(w.adopted, k.Counterpart())
-		}
+		delete(w.adopted, k.Counterpart())
 	}
 }
 
@@ -504,18 +500,6 @@ func (w *walker) restartDataplane() {
 
 func (w *walker) restartAgent() {
 	w.e.stop()
-	var elevated []netip.Prefix
-	for k := range w.dp.ours {
-		if k.Elevated {
-			elevated = append(elevated, k.Prefix)
-		}
-	}
-	if len(elevated) > 0 && rapid.Bool().Draw(w.t, "a peer is not back") { // another is
-		slices.SortFunc(elevated, netip.Prefix.Compare)
-		p := rapid.SampledFrom(elevated).Draw(w.t, "of whom there is only")
-		w.prefs[p] = 100
-		w.wantBGP(p, w.paths(p, 1))
-	}
 	// an interface that was made anew before looks to the new agent as it always was
 	w.dp.state(func() { clear(w.dp.stuck) })
 	w.startAgent()
@@ -535,14 +519,10 @@ func (w *walker) restartAgent() {
 
 func (w *walker) startAgent() {
 	w.adopted, w.swept = make(map[route.Key]bool), false
-	w.heard = make(map[route.Origin]bool)
 	for k := range w.dp.ours {
-		w.adopted[k] = true
-	}
-	for k, wants := range w.w.wants {
-		for _, c := range wants {
-			k.Elevated = c.Elevated
-			delete(w.adopted, k)
+		// its counterpart may take its place, see want
+		if len(w.w.wants[k])+len(w.w.wants[k.Counterpart()]) == 0 {
+			w.adopted[k] = true
 		}
 	}
 	var d Dataplane = w.dp
@@ -654,7 +634,6 @@ func (w *walker) sweepOne() {
 	origin := rapid.SampledFrom([]route.Origin{route.Own, route.External, route.BGP,
 		route.Etcd}).Draw(w.t, "heard")
 	w.e.AllowSweep(origin)
-	w.heard[origin] = true
 	maps.DeleteFunc(w.adopted, func(k route.Key, _ bool) bool {
 		k.Elevated = false
 		return w.ever[origin][k]
