@@ -94,33 +94,6 @@ func dialFar(
 	return f
 }
 
-// pace has f read an UPDATE now and then, or none at all, until its end is called.
-func (f *far) pace(slowly bool) (end func()) {
-	stop := make(chan struct{})
-	var reads sync.WaitGroup
-	f.mu.Lock() // the receiver takes one UPDATE more
-	reads.Go(func() {
-		defer f.mu.Unlock()
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			if slowly {
-				f.mu.Unlock() // to who waits longest: the receiver
-				f.mu.Lock()
-			}
-		}
-	})
-	return func() {
-		close(stop)
-		reads.Wait()
-	}
-}
-
 func (f *far) send(m *packet.BGPMessage) {
 	var o packet.MarshallingOption
 	if f.addPath {

@@ -35,11 +35,16 @@ func (h *fsmHandler) endWherePanicked() {
 	h.conn.Close()
 }
 
-// end ends Established with m, which goes before all that is queued: none of it matters any more.
-// What is being written ends within lastWords, or the connection does.
-func (h *fsmHandler) end(m *bgp.BGPMessage) {
-	h.ending.CompareAndSwap(nil, m)
-	h.outgoing.In() <- &fsmOutgoingMsg{Notification: m}
+// end ends Established with the NOTIFICATION of m, which goes before all that is queued: none of it
+// matters any more. What is being written ends within lastWords, or the connection does.
+func (h *fsmHandler) end(m *fsmOutgoingMsg) {
+	if m.StayIdle {
+		h.changeadminState(adminStatePfxCt)
+	}
+	if before := h.ending.Load(); before == nil || isHoldTimer(before) {
+		h.ending.Store(m.Notification)
+	}
+	h.outgoing.In() <- m
 	time.AfterFunc(lastWords, func() { h.conn.Close() })
 }
 
@@ -53,6 +58,11 @@ const lastWords = time.Second
 // §4, RFC 8538 §4): after our hold timer the peer may still say that they are not to be.
 func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
 	theirs := reason.Type == fsmNotificationRecv || reason.Type == fsmHardReset
+	select {
+	case m := <-h.last: // in the same moment
+		h.end(m)
+	default:
+	}
 	if m := h.ending.Load(); m != nil && !(theirs && isHoldTimer(m)) {
 		return *newfsmStateReason(fsmNotificationSent, m, nil)
 	}
@@ -62,6 +72,9 @@ func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStat
 			if read.Type != fsmReadFailed {
 				return read
 			}
+		case m := <-h.last:
+			h.end(m)
+			return *newfsmStateReason(fsmNotificationSent, m.Notification, nil)
 		case <-ctx.Done(): // who takes the peer out waits
 		case <-time.After(lastWords):
 		}

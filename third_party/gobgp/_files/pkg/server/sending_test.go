@@ -146,6 +146,39 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 	}
 }
 
+// A peer sends what we answer with a NOTIFICATION and closes the connection in the same moment, or
+// while we wait for its last words, or after our hold timer for it has expired.
+func TestOurNotificationCounts(t *testing.T) {
+	cease := func() *fsmOutgoingMsg {
+		return &fsmOutgoingMsg{StayIdle: true, Notification: bgp.NewBGPNotificationMessage(
+			bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil)}
+	}
+	for name, say := range map[string]func(*fsmHandler){
+		"same moment": func(h *fsmHandler) {
+			h.last <- cease()
+			h.stateReasonCh <- *newfsmStateReason(fsmReadFailed, nil, nil)
+		},
+		"last words": func(h *fsmHandler) {
+			h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil)
+			time.AfterFunc(lastWords/20, func() { h.last <- cease() })
+		},
+		"after the hold timer": func(h *fsmHandler) {
+			h.ending.Store(bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, nil))
+			h.last <- cease()
+			h.stateReasonCh <- *newfsmStateReason(fsmReadFailed, nil, nil)
+		},
+	} {
+		for range 10 {
+			h, _, _ := brokenSession(nil)
+			say(h)
+			_, why := h.established(context.Background())
+			if why.Type != fsmNotificationSent || h.fsm.adminState != adminStatePfxCt {
+				t.Fatalf("%s: the session ends for %s, the peer is %s", name, why, h.fsm.adminState)
+			}
+		}
+	}
+}
+
 // Only the message that is being written goes before a NOTIFICATION.
 func TestNotificationGoesFirst(t *testing.T) {
 	h, _, theirs := brokenSession(nil)
@@ -187,8 +220,8 @@ func TestWriteFailsAfterTheirNotification(t *testing.T) {
 }
 
 // What the peer says counts before that our hold timer has expired: a Hard Reset, or any
-// NOTIFICATION without the N bit (RFC 8538 §2), ends the session for good. What else we say counts
-// first.
+// NOTIFICATION without the N bit (RFC 8538 §2), ends the session without a graceful restart. What
+// else we say counts first.
 func TestTheirsAndOurs(t *testing.T) {
 	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
 	for _, theirs := range []fsmStateReasonType{fsmHardReset, fsmNotificationRecv} {
@@ -267,7 +300,7 @@ func TestNoticeOfAQuietSession(t *testing.T) {
 		}
 		select {
 		case <-conn.closed:
-		case <-time.After(30 * time.Second):
+		case <-time.After(10 * time.Second):
 			t.Errorf("reads %t: the connection stays open", reads)
 		}
 	}
