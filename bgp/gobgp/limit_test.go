@@ -97,14 +97,48 @@ func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 			}
 			n.wantDown("127.0.0.76", c.why)
 			n.wantHops("10.76.0.0/26")
-			var stays api.PeerState_AdminState = -1
-			err := n.applied.server.ListPeer(t.Context(),
-				&api.ListPeerRequest{Address: "127.0.0.76"}, func(p *api.Peer) {
-					stays = p.GetState().GetAdminState()
-				})
-			if stays != c.stays || err != nil {
-				t.Errorf("it stays %s, %v", stays, err)
+			if stays := n.adminState("127.0.0.76"); stays != c.stays {
+				t.Errorf("it stays %s", stays)
 			}
 		})
 	}
+}
+
+// A peer that restarts gracefully sends more than its limit and leaves at once, mostly before the
+// server has looked at it.
+func TestPeerOverItsPrefixLimitThatLeaves(t *testing.T) {
+	l := newLab(t)
+	n := l.unset(64512)
+	var peers []string
+	for i := range 20 {
+		peers = append(peers, fmt.Sprintf("127.0.2.%d", 1+i))
+		n.farPeer(peers[i], 64512)
+		n.plan.Peers[i].PrefixLimit = 10
+	}
+	set(t, n)
+	for _, peer := range peers {
+		f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+		n.wantState(peer, "Established")
+		if rest := f.write(changes(t, 11, 11), patience); len(rest) > 0 {
+			t.Fatalf("%d bytes were not taken", len(rest))
+		}
+		f.close()
+		n.wantDown(peer, "it sent more prefixes than its limit")
+		eventually(t, "admin state", api.PeerState_PFX_CT, func() api.PeerState_AdminState {
+			return n.adminState(peer)
+		})
+	}
+	eventually(t, "prefixes", 0, n.size)
+}
+
+// adminState is how GoBGP keeps the peer.
+func (n *node) adminState(peer string) (is api.PeerState_AdminState) {
+	n.t.Helper()
+	is = -1
+	err := n.applied.server.ListPeer(n.t.Context(), &api.ListPeerRequest{Address: peer},
+		func(p *api.Peer) { is = p.GetState().GetAdminState() })
+	if err != nil {
+		n.t.Error(err)
+	}
+	return is
 }

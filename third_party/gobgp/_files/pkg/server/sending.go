@@ -38,14 +38,30 @@ func (h *fsmHandler) endWherePanicked() {
 // end ends Established with the NOTIFICATION of m, which goes before all that is queued: none of it
 // matters any more. What is being written ends within lastWords, or the connection does.
 func (h *fsmHandler) end(m *fsmOutgoingMsg) {
-	if m.StayIdle {
-		h.changeadminState(adminStatePfxCt)
-	}
+	h.stayIdle(m)
 	if before := h.ending.Load(); before == nil || isHoldTimer(before) {
 		h.ending.Store(m.Notification)
 	}
 	h.outgoing.In() <- m
 	time.AfterFunc(lastWords, func() { h.conn.Close() })
+}
+
+// stayIdle keeps the peer of a NOTIFICATION away that says so.
+func (h *fsmHandler) stayIdle(m *fsmOutgoingMsg) {
+	if m.StayIdle {
+		h.changeadminState(adminStatePfxCt)
+	}
+}
+
+// endedBefore reports whether the session had ended before the server found what it was to end for.
+func (h *fsmHandler) endedBefore() bool {
+	select {
+	case m := <-h.last:
+		h.stayIdle(m)
+		return true
+	default:
+		return false
+	}
 }
 
 // lastWords is how long a session that ends waits for what the peer said before, if it cannot be
