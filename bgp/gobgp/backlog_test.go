@@ -154,7 +154,7 @@ func TestHeldBackSessionEnds(t *testing.T) {
 // is in the sockets. When it reads again, it hears what holds by then; one that comes anew instead
 // hears it, too.
 func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
-	const flood = 5_000 // the sockets hold some hundreds
+	const flood = 5_000 // the sockets hold about a thousand
 	all := changes(t, flood, 100, ballast)
 	for _, anew := range []bool{false, true} {
 		t.Run(fmt.Sprintf("comes anew %t", anew), func(t *testing.T) {
@@ -203,8 +203,8 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A peer that says nothing for its hold time and does not read is gone a second later, however much
-// waits for it: so are its routes, and nobody waits for it any more.
+// A peer that neither sends nor reads loses its session and routes a second after the hold timer,
+// however much is queued for it. Removing it then delays nobody.
 func TestHoldTimerOfAPeerThatDoesNotRead(t *testing.T) {
 	l := newLab(t)
 	n, f := l.reflecting([]string{"127.0.0.95", "127.0.0.94"})

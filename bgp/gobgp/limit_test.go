@@ -47,8 +47,8 @@ func TestPeerOverItsPrefixLimit(t *testing.T) {
 	}
 }
 
-// A peer that does not read, so that it cannot be told, loses session and routes a second later,
-// however long a write may take. Until then no more than its limit and one message is kept.
+// A peer that does not read its NOTIFICATION loses its session and routes a second later, however
+// long a write may take. Until then we keep no more prefixes than its limit and one message.
 func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 	backlog := changes(t, flood, 100, ballast)
 	for _, c := range []struct {
@@ -104,8 +104,8 @@ func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A peer that restarts gracefully sends more than its limit and leaves at once, mostly before the
-// server has looked at it.
+// A peer with graceful restart exceeds its limit and closes the connection at once, mostly before
+// the server has counted its prefixes.
 func TestPeerOverItsPrefixLimitThatLeaves(t *testing.T) {
 	l := newLab(t)
 	n := l.unset(64512)
@@ -131,7 +131,7 @@ func TestPeerOverItsPrefixLimitThatLeaves(t *testing.T) {
 	eventually(t, "prefixes", 0, n.size)
 }
 
-// adminState is how GoBGP keeps the peer.
+// adminState returns the peer's administrative state in GoBGP.
 func (n *node) adminState(peer string) (is api.PeerState_AdminState) {
 	n.t.Helper()
 	is = -1

@@ -35,8 +35,9 @@ func (h *fsmHandler) endWherePanicked() {
 	h.conn.Close()
 }
 
-// end ends Established with the NOTIFICATION of m, which goes before all that is queued: none of it
-// matters any more. What is being written ends within lastWords, or the connection does.
+// end ends Established with the NOTIFICATION of m. It is sent before everything that is queued,
+// which no longer matters. The connection is closed after lastWords, even if the write has not
+// returned.
 func (h *fsmHandler) end(m *fsmOutgoingMsg) {
 	h.stayIdle(m)
 	if before := h.ending.Load(); before == nil || isHoldTimer(before) {
@@ -46,14 +47,14 @@ func (h *fsmHandler) end(m *fsmOutgoingMsg) {
 	time.AfterFunc(lastWords, func() { h.conn.Close() })
 }
 
-// stayIdle keeps the peer of a NOTIFICATION away that says so.
+// stayIdle keeps the peer down after m, if m says so, until it is restarted.
 func (h *fsmHandler) stayIdle(m *fsmOutgoingMsg) {
 	if m.StayIdle {
 		h.changeadminState(adminStatePfxCt)
 	}
 }
 
-// endedBefore reports whether the session had ended before the server found what it was to end for.
+// endedBefore reports whether the session had ended when the server decided on a NOTIFICATION.
 func (h *fsmHandler) endedBefore() bool {
 	select {
 	case m := <-h.last:
@@ -75,7 +76,7 @@ const lastWords = time.Second
 func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
 	theirs := reason.Type == fsmNotificationRecv || reason.Type == fsmHardReset
 	select {
-	case m := <-h.last: // in the same moment
+	case m := <-h.last: // decided while the session was ending
 		h.end(m)
 	default:
 	}

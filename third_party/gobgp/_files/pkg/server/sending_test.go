@@ -146,8 +146,8 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 	}
 }
 
-// A peer sends what we answer with a NOTIFICATION and closes the connection in the same moment, or
-// while we wait for its last words, or after our hold timer for it has expired.
+// The server decides on a NOTIFICATION just as the connection breaks, while we wait for the peer's
+// last words, or after the hold timer has expired. The session ends because of it each time.
 func TestOurNotificationCounts(t *testing.T) {
 	cease := func() *fsmOutgoingMsg {
 		return &fsmOutgoingMsg{StayIdle: true, Notification: bgp.NewBGPNotificationMessage(
@@ -179,7 +179,7 @@ func TestOurNotificationCounts(t *testing.T) {
 	}
 }
 
-// Only the message that is being written goes before a NOTIFICATION.
+// A NOTIFICATION overtakes everything but the message that is being written.
 func TestNotificationGoesFirst(t *testing.T) {
 	h, _, theirs := brokenSession(nil)
 	for range 10 {
@@ -219,9 +219,9 @@ func TestWriteFailsAfterTheirNotification(t *testing.T) {
 	}
 }
 
-// What the peer says counts before that our hold timer has expired: a Hard Reset, or any
-// NOTIFICATION without the N bit (RFC 8538 §2), ends the session without a graceful restart. What
-// else we say counts first.
+// A Hard Reset from the peer, or any NOTIFICATION without the N bit (RFC 8538 §2), rules out a
+// graceful restart even if our hold timer has expired. Any other NOTIFICATION of ours takes
+// precedence over the peer's.
 func TestTheirsAndOurs(t *testing.T) {
 	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
 	for _, theirs := range []fsmStateReasonType{fsmHardReset, fsmNotificationRecv} {
@@ -280,8 +280,8 @@ func TestSilentPeerThatIsNotWrittenTo(t *testing.T) {
 	}
 }
 
-// A peer that is taken out is still told after an hour without a message of ours. One that does not
-// read is not waited for.
+// A peer that is removed gets its NOTIFICATION even if we have sent nothing for an hour. If it does
+// not read, the connection is closed anyway.
 func TestNoticeOfAQuietSession(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		h, conn, theirs := brokenSession(nil)

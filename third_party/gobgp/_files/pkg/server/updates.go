@@ -463,7 +463,7 @@ func (h *fsmHandler) sendUpdates(conn net.Conn, q queued) error {
 	var all net.Buffers
 	size, count := 0, 0
 	flush := func() error {
-		if h.ending.Load() != nil { // the NOTIFICATION goes first, and nothing follows it
+		if h.ending.Load() != nil { // the NOTIFICATION is sent next, and nothing after it
 			return nil
 		}
 		h.fsm.lock.RLock()
