@@ -418,8 +418,9 @@ func ipv4(id uint32, prefix string) *packet.IPAddrPrefix {
 
 func (f *far) endOfRIB() { f.send(packet.NewEndOfRib(packet.RF_IPv4_UC)) }
 
+// gracefulCap has a restart time that no test waits for.
 func gracefulCap(restarting bool) packet.ParameterCapabilityInterface {
-	return packet.NewCapGracefulRestart(restarting, false, 120, []*packet.CapGracefulRestartTuple{
+	return packet.NewCapGracefulRestart(restarting, false, 600, []*packet.CapGracefulRestartTuple{
 		packet.NewCapGracefulRestartTuple(packet.RF_IPv4_UC, true),
 	})
 }
