@@ -35,34 +35,40 @@ func (h *fsmHandler) endWherePanicked() {
 	h.conn.Close()
 }
 
-// end ends Established with the NOTIFICATION of m. It is sent before everything that is queued,
-// which no longer matters. The connection is closed after lastWords, even if the write has not
-// returned.
-func (h *fsmHandler) end(m *fsmOutgoingMsg) {
-	h.stayIdle(m)
-	if before := h.ending.Load(); before == nil || isHoldTimer(before) {
-		h.ending.Store(m.Notification)
+// end ends the session if it is up. With stayIdle the peer stays down until it is restarted.
+func (peer *peer) end(m *bgp.BGPMessage, stayIdle bool) {
+	peer.fsm.lock.RLock()
+	up := peer.fsm.state == bgp.BGP_FSM_ESTABLISHED
+	peer.fsm.lock.RUnlock()
+	if !up {
+		return
 	}
-	h.outgoing.In() <- m
-	time.AfterFunc(lastWords, func() { h.conn.Close() })
+	if stayIdle {
+		peer.fsm.h.changeadminState(adminStatePfxCt)
+	}
+	peer.fsm.h.end(m)
 }
 
-// stayIdle keeps the peer down after m, if m says so, until it is restarted.
-func (h *fsmHandler) stayIdle(m *fsmOutgoingMsg) {
-	if m.StayIdle {
-		h.changeadminState(adminStatePfxCt)
+// end ends Established with a NOTIFICATION, which is sent before everything that is queued. The
+// connection is closed after lastWords, even if the write has not returned. The server calls it,
+// too: perhaps before the session has taken the connection, or after it has ended.
+func (h *fsmHandler) end(m *bgp.BGPMessage) {
+	if isHoldTimer(m) {
+		h.ending.CompareAndSwap(nil, m)
+	} else {
+		h.ending.Store(m)
 	}
+	h.outgoing.In() <- &fsmOutgoingMsg{Notification: m}
+	h.fsm.lock.RLock()
+	conn := h.fsm.conn
+	h.fsm.lock.RUnlock()
+	time.AfterFunc(lastWords, func() { conn.Close() })
 }
 
-// endedBefore reports whether the session had ended when the server decided on a NOTIFICATION.
-func (h *fsmHandler) endedBefore() bool {
-	select {
-	case m := <-h.last:
-		h.stayIdle(m)
-		return true
-	default:
-		return false
-	}
+// endedByUs reports whether we have ended the session, and not for its hold timer.
+func (h *fsmHandler) endedByUs() bool {
+	m := h.ending.Load()
+	return m != nil && !isHoldTimer(m)
 }
 
 // lastWords is how long a session that ends waits for what the peer said before, if it cannot be
@@ -74,27 +80,19 @@ const lastWords = time.Second
 // or read it have said so. Whether paths are kept for a graceful restart depends on it (RFC 4724
 // §4, RFC 8538 §4): after our hold timer the peer may still say that they are not to be.
 func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
-	theirs := reason.Type == fsmNotificationRecv || reason.Type == fsmHardReset
-	select {
-	case m := <-h.last: // decided while the session was ending
-		h.end(m)
-	default:
-	}
-	if m := h.ending.Load(); m != nil && !(theirs && isHoldTimer(m)) {
-		return *newfsmStateReason(fsmNotificationSent, m, nil)
-	}
 	if reason.Type == fsmWriteFailed {
 		select {
 		case read := <-h.stateReasonCh:
 			if read.Type != fsmReadFailed {
-				return read
+				reason = read
 			}
-		case m := <-h.last:
-			h.end(m)
-			return *newfsmStateReason(fsmNotificationSent, m.Notification, nil)
 		case <-ctx.Done(): // who takes the peer out waits
 		case <-time.After(lastWords):
 		}
+	}
+	theirs := reason.Type == fsmNotificationRecv || reason.Type == fsmHardReset
+	if m := h.ending.Load(); m != nil && !(theirs && isHoldTimer(m)) {
+		return *newfsmStateReason(fsmNotificationSent, m, nil)
 	}
 	return reason
 }

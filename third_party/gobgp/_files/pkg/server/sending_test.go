@@ -104,7 +104,6 @@ func brokenSession(refuses error) (*fsmHandler, *brokenConn, net.Conn) {
 	f.state, f.conn, f.gracefulRestartTimer = bgp.BGP_FSM_ESTABLISHED, conn,
 		time.NewTimer(time.Hour)
 	f.h = &fsmHandler{fsm: f, conn: conn, stateReasonCh: make(chan fsmStateReason, 2),
-		last:     make(chan *fsmOutgoingMsg, 1),
 		outgoing: channels.NewInfiniteChannel(), incoming: channels.NewInfiniteChannel()}
 	return f.h, conn, theirs
 }
@@ -131,8 +130,7 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 				<-conn.closed // because reading failed
 			}
 		}
-		h.last <- &fsmOutgoingMsg{
-			Notification: bgp.NewBGPNotificationMessage(c.code, c.subcode, nil)}
+		h.end(bgp.NewBGPNotificationMessage(c.code, c.subcode, nil))
 		go func() {
 			theirs.Read(make([]byte, bgp.BGP_MAX_MESSAGE_LENGTH))
 			theirs.Close()
@@ -147,35 +145,50 @@ func TestReadFailsAfterOurNotification(t *testing.T) {
 }
 
 // The server decides on a NOTIFICATION just as the connection breaks, while we wait for the peer's
-// last words, or after the hold timer has expired. The session ends because of it each time.
+// last words, or as the hold timer expires. The session ends because of it each time.
 func TestOurNotificationCounts(t *testing.T) {
-	cease := func() *fsmOutgoingMsg {
-		return &fsmOutgoingMsg{StayIdle: true, Notification: bgp.NewBGPNotificationMessage(
-			bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil)}
+	cease := func(h *fsmHandler) {
+		sendfsmOutgoingMsg(&peer{fsm: h.fsm}, nil, bgp.NewBGPNotificationMessage(
+			bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil), true)
 	}
+	expired := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, nil)
 	for name, say := range map[string]func(*fsmHandler){
 		"same moment": func(h *fsmHandler) {
-			h.last <- cease()
+			cease(h)
 			h.stateReasonCh <- *newfsmStateReason(fsmReadFailed, nil, nil)
 		},
 		"last words": func(h *fsmHandler) {
 			h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil)
-			time.AfterFunc(lastWords/20, func() { h.last <- cease() })
+			time.AfterFunc(lastWords/20, func() { cease(h) })
 		},
 		"after the hold timer": func(h *fsmHandler) {
-			h.ending.Store(bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, nil))
-			h.last <- cease()
+			h.end(expired)
+			cease(h)
+			h.stateReasonCh <- *newfsmStateReason(fsmReadFailed, nil, nil)
+		},
+		"before the hold timer": func(h *fsmHandler) {
+			cease(h)
+			h.end(expired)
 			h.stateReasonCh <- *newfsmStateReason(fsmReadFailed, nil, nil)
 		},
 	} {
-		for range 10 {
-			h, _, _ := brokenSession(nil)
-			say(h)
-			_, why := h.established(context.Background())
-			if why.Type != fsmNotificationSent || h.fsm.adminState != adminStatePfxCt {
-				t.Fatalf("%s: the session ends for %s, the peer is %s", name, why, h.fsm.adminState)
-			}
+		h, _, _ := brokenSession(nil)
+		say(h)
+		_, why := h.established(context.Background())
+		if why.Type != fsmNotificationSent || h.fsm.adminState != adminStatePfxCt {
+			t.Errorf("%s: the session ends for %s, the peer is %s", name, why, h.fsm.adminState)
 		}
+	}
+}
+
+// A session that is not up is not ended, and neither is the next one.
+func TestNoNotificationForLater(t *testing.T) {
+	h, _, _ := brokenSession(nil)
+	h.fsm.state = bgp.BGP_FSM_ACTIVE
+	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	sendfsmOutgoingMsg(&peer{fsm: h.fsm}, nil, cease, true)
+	if h.ending.Load() != nil || h.outgoing.Len() != 0 || h.fsm.adminState != adminStateUp {
+		t.Errorf("%d messages are queued, the peer is %s", h.outgoing.Len(), h.fsm.adminState)
 	}
 }
 
@@ -190,11 +203,8 @@ func TestNotificationGoesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.last <- &fsmOutgoingMsg{Notification: last}
+	h.end(last)
 	go h.established(t.Context())
-	for h.ending.Load() == nil {
-		time.Sleep(time.Millisecond)
-	}
 	got, err := io.ReadAll(theirs)
 	if before, ok := bytes.CutSuffix(got, want); !ok || len(before) > 1 || err != nil {
 		t.Errorf("the peer reads %x, %v; want %x, after one byte at most", got, err, want)
