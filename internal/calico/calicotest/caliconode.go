@@ -135,7 +135,7 @@ func (n *CalicoNode) read(key string, value []byte, revision int64) (*nodeReport
 			Classes             []string
 			UpdatePeriodSeconds *int
 		}
-		Status nodeStatus
+		Status json.RawMessage // most objects are other nodes'
 	}
 	err := json.Unmarshal(value, &object)
 	m := object.Metadata
@@ -145,8 +145,12 @@ func (n *CalicoNode) read(key string, value []byte, revision int64) (*nodeReport
 	if err != nil || !whole || object.Spec.Node != n.Node || period == nil {
 		return nil, 0, false
 	}
+	var status nodeStatus
+	if len(object.Status) > 0 && json.Unmarshal(object.Status, &status) != nil {
+		return nil, 0, false
+	}
 	return &nodeReport{
-		CalicoNode: n, key: key, value: value, revision: revision, status: object.Status,
+		CalicoNode: n, key: key, value: value, revision: revision, status: status,
 		classes: object.Spec.Classes,
 	}, time.Duration(*period) * time.Second, true
 }
