@@ -82,7 +82,7 @@ func nodeInside(cidr netip.Prefix, s *calico.Snapshot) string {
 	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
 		n := s.Nodes[name]
 		for _, a := range []netip.Prefix{n.IPv4, n.IPv6} {
-			if a.IsValid() && cidr.Contains(a.Addr()) {
+			if cidr.Contains(a.Addr()) {
 				return fmt.Sprintf("the block contains %s, the BGP address of Node(%s)", a.Addr(),
 					name)
 			}

@@ -37,7 +37,7 @@ func setNodes(e *route.Encapsulation, self string, s *calico.Snapshot) (problems
 	add := func(name string, its, mine netip.Prefix) {
 		switch {
 		case !its.IsValid():
-		case mine.IsValid() && its.Addr() == mine.Addr():
+		case its.Addr() == mine.Addr():
 			problem(name, fmt.Sprintf("%s is the address of this node, too", its.Addr()))
 		default:
 			all = append(all, route.Node{Address: its.Addr(), Name: name})
@@ -134,9 +134,6 @@ func published(s *calico.Snapshot) map[netip.Addr]string {
 		if host, taken := out[a]; !taken || p.Host < host {
 			out[a] = p.Host
 		}
-	}
-	if len(out) == 0 {
-		return out
 	}
 	for _, n := range s.Nodes {
 		delete(out, n.IPv4.Addr())

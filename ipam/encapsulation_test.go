@@ -254,6 +254,41 @@ func TestNodesThatShareAnAddress(t *testing.T) {
 	}
 }
 
+// A Node without a VTEP is a problem in the address families that have a VXLAN pool. Of several
+// with one address the first by name has it then, too.
+func TestNodesWithoutVTEPs(t *testing.T) {
+	for cidr, field := range map[string]string{
+		"10.1.0.0/16": "4VXLANTunnelAddr", "fd01::/48": "6VXLANTunnelAddr"} {
+		s := encapCluster([]string{"a 192.0.2.5/24 fd77::5/64", "c 192.0.2.6/24 fd77::7/64",
+			"b 192.0.2.6/24 fd77::6/64"}, vxlanPool("p", cidr, calico.EncapAlways))
+		withoutVTEPs(s, "b", "c")
+		e, problems := Encapsulation("a", allTunnels, false, s)
+		for _, n := range e.Nodes {
+			vxlan := n.Address.Is4() == pfx(cidr).Addr().Is4()
+			if vxlan != (n.VXLAN != nil) || n.Address.Is4() && n.Name != "b" {
+				t.Errorf("%s: %+v", cidr, n)
+			}
+		}
+		for _, p := range problems {
+			if !strings.Contains(p.Err, field) && p.Name() != "Node(c)" {
+				t.Errorf("%s: %s", cidr, p)
+			}
+		}
+		if len(e.Nodes) != 3 || len(problems) != 3 {
+			t.Errorf("%s: %+v, %v", cidr, e.Nodes, problems)
+		}
+	}
+}
+
+// withoutVTEPs takes the VXLAN tunnel addresses of nodes out.
+func withoutVTEPs(s *calico.Snapshot, nodes ...string) {
+	for _, name := range nodes {
+		n := s.Nodes[name]
+		n.IPv4VXLANTunnelAddr, n.IPv6VXLANTunnelAddr = netip.Addr{}, netip.Addr{}
+		s.Nodes[name] = n
+	}
+}
+
 // A Node that VXLAN packets cannot be sent to leaves its address to another one that has it.
 func TestNodeWithAVTEPGoesFirst(t *testing.T) {
 	nodes := []string{"a 192.0.2.5/24", "b 192.0.2.6/24", "c 192.0.2.6/24", "d 192.0.2.6/24"}
@@ -273,9 +308,7 @@ func TestNodeWithAVTEPGoesFirst(t *testing.T) {
 			[]string{shares("c", "b"), shares("d", "b")}},
 	} {
 		s := encapCluster(nodes, tc.pool)
-		b := s.Nodes["b"]
-		b.IPv4VXLANTunnelAddr = netip.Addr{}
-		s.Nodes["b"] = b
+		withoutVTEPs(s, "b")
 		e, problems := Encapsulation("a", allTunnels, false, s)
 		var got []string
 		for _, p := range problems {

@@ -172,6 +172,19 @@ func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
 	}
 }
 
+func TestNamedBlocks(t *testing.T) {
+	mine, other := calico.Owner{Host: "me"}, calico.Owner{Host: "other"}
+	s := snapshot(block("10.1.2.0/26", mine), block("10.1.1.0/26", mine), block("10.1.3.0/26", other),
+		block("10.1.4.0/26", calico.Owner{}), block("192.0.2.0/26", mine),
+		affine("10.1.3.0/26", calico.AffinityConfirmed))
+	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.0.2.3/24")}
+	for range 10 {
+		if got, want := fmt.Sprint(NamedBlocks("me", s)), "[10.1.1.0/26 10.1.2.0/26]"; got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestOwnBlocksAreSorted(t *testing.T) {
 	s := snapshot(
 		affine("fd00:1::40/122", calico.AffinityConfirmed), affine("10.1.0.192/26", ""),

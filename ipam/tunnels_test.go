@@ -135,10 +135,10 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestPublishedAddressesArePlain(t *testing.T) {
-	s := encapCluster([]string{"a 192.0.2.5/24", "b 198.51.100.9/24", "c 198.51.100.7/24"},
-		ipipPool("p", "10.1.0.0/16", calico.EncapAlways))
+	s := encapCluster([]string{"a 192.0.2.5/24", "b 198.51.100.9/24",
+		"c 198.51.100.7/24 fd77::7/64"}, ipipPool("p", "10.1.0.0/16", calico.EncapAlways))
 	s.PeerIPs = map[calico.PeerIP]netip.Addr{{Host: "b"}: ip("198.51.100.99"),
-		{Host: "c"}: ip("198.51.100.7")}
+		{Host: "c"}: ip("198.51.100.7"), {Host: "c", IPv6: true}: ip("fd77::7")}
 	e, _ := Encapsulation("a", []route.Encap{route.IPIP}, false, s)
 	for hop, want := range map[string]string{
 		"198.51.100.99": "plain", "198.51.100.98": "refused",
@@ -153,6 +153,9 @@ func TestPublishedAddressesArePlain(t *testing.T) {
 			"198.51.100.99 as its address, which is not that of its Node" {
 			t.Error(l.Reason())
 		}
+	}
+	if len(e.Published) != 1 {
+		t.Errorf("published, and of no Node: %v", e.Published)
 	}
 }
 
