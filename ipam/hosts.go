@@ -126,7 +126,7 @@ func allocationOf(addr netip.Addr, s *calico.Snapshot) (found calico.Allocation,
 // blockOf returns the longest block that covers p, or the zero Prefix.
 func blockOf(blocks []netip.Prefix, p netip.Prefix) (block netip.Prefix) {
 	for _, b := range blocks {
-		if b.Contains(p.Addr()) && (!block.IsValid() || b.Bits() > block.Bits()) {
+		if b.Contains(p.Addr()) && b.Bits() > block.Bits() {
 			block = b
 		}
 	}

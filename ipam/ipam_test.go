@@ -69,6 +69,20 @@ func floating(name string, addrs ...string) func(*calico.Snapshot) {
 	}
 }
 
+// migrating has workload w come to a node by a live migration.
+func migrating(migration, w, node string) func(*calico.Snapshot) {
+	return func(s *calico.Snapshot) {
+		e := s.WorkloadEndpoints[w]
+		e.Workload = w
+		s.WorkloadEndpoints[w] = e
+		if s.LiveMigrations == nil {
+			s.LiveMigrations = map[string]calico.LiveMigration{}
+		}
+		s.LiveMigrations[migration] = calico.LiveMigration{
+			Target: calico.MigrationEnd{Host: node, Workload: w}}
+	}
+}
+
 func me(edit func(*calico.Node)) func(*calico.Snapshot) {
 	return func(s *calico.Snapshot) {
 		n := s.Nodes["me"]
@@ -174,8 +188,9 @@ func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
 
 func TestNamedBlocks(t *testing.T) {
 	mine, other := calico.Owner{Host: "me"}, calico.Owner{Host: "other"}
-	s := snapshot(block("10.1.2.0/26", mine), block("10.1.1.0/26", mine), block("10.1.3.0/26", other),
-		block("10.1.4.0/26", calico.Owner{}), block("192.0.2.0/26", mine),
+	s := snapshot(block("10.1.2.0/26", mine), block("10.1.1.0/26", mine),
+		block("10.1.3.0/26", other), block("10.1.4.0/26", calico.Owner{}),
+		block("192.0.2.0/26", mine),
 		affine("10.1.3.0/26", calico.AffinityConfirmed))
 	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.0.2.3/24")}
 	for range 10 {
@@ -255,6 +270,15 @@ func TestHosts(t *testing.T) {
 			"10.1.0.65/32 10.1.0.64/26 WorkloadEndpoint(w)",
 			"10.1.0.70/32 floating IP of WorkloadEndpoint(w): these are not announced; " +
 				"192.0.2.7/32 floating IP of WorkloadEndpoint(w): these are not announced"},
+		{"skipped ones in order", snapshot(workload("w", "me"), workload("v", "me"),
+			floating("w", "10.1.0.80"), floating("v", "10.1.0.90")), "",
+			"10.1.0.80/32 floating IP of WorkloadEndpoint(w): these are not announced; " +
+				"10.1.0.90/32 floating IP of WorkloadEndpoint(v): these are not announced"},
+		{"a migration to this node", snapshot(own, workload("w", "me", "10.1.0.65/32"),
+			workload("v", "me", "10.1.0.66/32"), workload("u", "other", "10.1.0.67/32"),
+			migrating("m2", "w", "me"), migrating("m1", "w", "me"), migrating("m3", "u", "other")),
+			"10.1.0.66/32 10.1.0.64/26 WorkloadEndpoint(v)", "10.1.0.65/32 WorkloadEndpoint(w) " +
+				"is on its way here: LiveMigration(m1)"},
 		{"floating IPs of another node", snapshot(own, workload("w", "other", "10.1.3.4/32"),
 			floating("w", "10.1.0.70")), "", ""},
 		{"a network that is no address", snapshot(own, workload("w", "me", "10.1.3.0/24")), "",

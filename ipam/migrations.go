@@ -23,12 +23,16 @@ func Leaving(self string, s *calico.Snapshot) map[string]string {
 func ends(self string, s *calico.Snapshot,
 	end func(calico.LiveMigration) calico.MigrationEnd) map[string]string {
 	found := map[string]string{}
-	for _, migration := range slices.Sorted(maps.Keys(s.LiveMigrations)) {
-		for name, w := range s.WorkloadEndpoints {
-			if _, known := found[name]; !known && w.Node == self &&
-				end(s.LiveMigrations[migration]).Is(w) {
-				found[name] = fmt.Sprintf("LiveMigration(%s)", migration)
-			}
+	migrations := slices.Sorted(maps.Keys(s.LiveMigrations))
+	for name, w := range s.WorkloadEndpoints {
+		if w.Node != self {
+			continue
+		}
+		i := slices.IndexFunc(migrations, func(migration string) bool {
+			return end(s.LiveMigrations[migration]).Is(w)
+		})
+		if i >= 0 {
+			found[name] = fmt.Sprintf("LiveMigration(%s)", migrations[i])
 		}
 	}
 	return found
