@@ -113,7 +113,8 @@ func TestRemotes(t *testing.T) {
 				"Node(c) has no IPv4 address"},
 		{name: "address borrowed from a third host's block",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b"), "10.1.0.65 b",
-				"10.1.0.66 c"), publishes("b", "172.30.8.8"), publishes("c", "172.30.8.9")},
+				"10.1.0.66 c", "10.1.0.67"), publishes("b", "172.30.8.8"),
+				publishes("c", "172.30.8.9")},
 			routes: "10.1.0.64/26 via 172.30.8.8\n10.1.0.66/32 via 172.30.8.9"},
 		{name: "address borrowed from our own block",
 			change: []func(*calico.Snapshot){block("10.1.0.0/26", host("me"), "10.1.0.2 b"),
@@ -141,6 +142,20 @@ func TestRemotes(t *testing.T) {
 				publishes("c", "172.30.8.9")},
 			routes: "10.1.0.0/24 via 172.30.8.8\n10.1.0.64/26 via 172.30.8.9\n10.1.0.66/32 " +
 				"via 172.30.8.8"},
+		{name: "of overlapping blocks the longest knows that it lives here",
+			change: []func(*calico.Snapshot){
+				block("10.1.0.0/24", host("b"), "10.1.0.66 c"),
+				block("10.1.0.64/26", host("b"), "10.1.0.66 me"), publishes("b", "172.30.8.8"),
+				publishes("c", "172.30.8.9")},
+			routes: "10.1.0.0/24 via 172.30.8.8\n10.1.0.64/26 via 172.30.8.8"},
+		{name: "IPv6, from spec.addresses and from nowhere", sources: []AddressSource{NodeObject},
+			change: []func(*calico.Snapshot){block("fd00:1::40/122", host("b")),
+				block("fd00:1::/122", host("c")), nodeAt("c", "192.168.4.8/24"),
+				func(s *calico.Snapshot) {
+					s.Nodes["b"] = calico.Node{Name: "b", HostIPv6: ip("fd77::9")}
+				}},
+			routes:  "fd00:1::40/122 via fd77::9",
+			skipped: "fd00:1::/122: host c has no next hop: Node(c) has no IPv6 address"},
 		{name: "two hosts publish one address: both are named, both routes stay",
 			change: []func(*calico.Snapshot){block("10.1.0.64/26", host("b")),
 				block("10.1.0.128/26", host("c")), publishes("b", "172.30.8.8"),
