@@ -87,7 +87,7 @@ func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node
 	if !ok {
 		return
 	}
-	for _, n := range p.nodes {
+	for _, n := range p.nodes() {
 		addr, ok := addressOf(n, f)
 		if !ok || addr == own || !meant(n) {
 			continue
@@ -127,7 +127,10 @@ func (p *peering) isPeerOf(g given, f family) bool {
 // portOf returns the port to dial at addr where none is given: a Calico node of that address and AS
 // listens where its BGPConfiguration says, all others on 179.
 func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
-	for _, n := range p.nodes {
+	if _, known := p.byAddr[addr]; !known {
+		return defaultPort
+	}
+	for _, n := range p.nodes() {
 		if a, ok := addressOf(n, familyOf(addr)); ok && a == addr && nodeAS(n, p.s) == as {
 			return listenPort(n.Name, p.s)
 		}

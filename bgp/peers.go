@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vpp-route-agent/internal/calico"
+	"vpp-route-agent/ipam"
 )
 
 // defaultRestartTime is our graceful-restart time where no resource says one: BIRD's default.
@@ -22,9 +23,8 @@ const (
 // Planner computes the peers of the nodes of one snapshot. What they have in common it computes
 // once. One goroutine at a time may use it.
 type Planner struct {
-	s     *calico.Snapshot
-	nodes []calico.Node // all of them, by name
-	// node names by BGP address; the first by name of those that share one
+	s      *calico.Snapshot
+	sorted []calico.Node // see nodes
 	byAddr map[netip.Addr]string
 
 	// used again for each node: a reflector of a large cluster has thousands of peers, which are
@@ -35,19 +35,20 @@ type Planner struct {
 
 // NewPlanner returns the Planner of a snapshot, which may not change.
 func NewPlanner(s *calico.Snapshot) *Planner {
-	p := &Planner{s: s, byAddr: make(map[netip.Addr]string, len(s.Nodes))}
-	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
-		n := s.Nodes[name]
-		n.Name = name
-		p.nodes = append(p.nodes, n)
-		for _, f := range families {
-			a, ok := addressOf(n, f)
-			if _, taken := p.byAddr[a]; ok && !taken {
-				p.byAddr[a] = name
-			}
+	return &Planner{s: s, byAddr: ipam.NodesByAddress(s)}
+}
+
+// nodes are all Nodes, by name. Without mesh and selectors of peers nobody asks.
+func (p *Planner) nodes() []calico.Node {
+	if p.sorted == nil {
+		p.sorted = make([]calico.Node, 0, len(p.s.Nodes))
+		for _, name := range slices.Sorted(maps.Keys(p.s.Nodes)) {
+			n := p.s.Nodes[name]
+			n.Name = name
+			p.sorted = append(p.sorted, n)
 		}
 	}
-	return p
+	return p.sorted
 }
 
 // peering is one computation of the peers of a node.
@@ -113,7 +114,7 @@ func (p *peering) mesh() {
 		if !ok {
 			continue
 		}
-		for _, n := range p.nodes {
+		for _, n := range p.nodes() {
 			addr, ok := addressOf(n, f)
 			if !ok || n.RouteReflectorClusterID != "" || n.Name == p.node.Name {
 				continue

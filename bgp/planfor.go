@@ -63,6 +63,12 @@ func otherNode(s *calico.Snapshot) string {
 // plans, and s is not changed. Announcements assume that the data plane has what it needs: the
 // caller removes those whose drop route must come first (ipam.NeedsDrop).
 func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
+	_, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, s)
+	return PlanWith(problems, self, s, o)
+}
+
+// PlanWith is PlanFor where the problems of ipam.Encapsulation are known.
+func PlanWith(encapsulation []calico.Problem, self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {
 		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist", self) + otherNode(s)}
@@ -110,8 +116,7 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 	a.sort()
 
 	problems = append(problems, services.problems...)
-	_, more = ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, s)
-	problems = append(problems, more...)
+	problems = append(problems, encapsulation...)
 	problems = append(problems, besideFelix(self, o, s)...)
 	problems = append(problems, Unencrypted(self, s, o)...)
 	problems = append(problems, s.UnusedFelix(self)...)

@@ -6,7 +6,6 @@ package ipam
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -77,18 +76,21 @@ func NamedBlocks(self string, s *calico.Snapshot) (named []netip.Prefix) {
 	return named
 }
 
-// nodeInside says which node's BGP address is in cidr, or "".
+// nodeInside says which node's BGP address is in cidr, or "". Of several nodes it is the first.
 func nodeInside(cidr netip.Prefix, s *calico.Snapshot) string {
-	for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
-		n := s.Nodes[name]
-		for _, a := range []netip.Prefix{n.IPv4, n.IPv6} {
-			if cidr.Contains(a.Addr()) {
-				return fmt.Sprintf("the block contains %s, the BGP address of Node(%s)", a.Addr(),
-					name)
+	var inside netip.Addr
+	first := ""
+	for name, n := range s.Nodes {
+		for _, a := range []netip.Addr{n.IPv4.Addr(), n.IPv6.Addr()} {
+			if cidr.Contains(a) && (first == "" || name < first) {
+				inside, first = a, name
 			}
 		}
 	}
-	return ""
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("the block contains %s, the BGP address of Node(%s)", inside, first)
 }
 
 // NeedsDrop reports whether a block needs a drop route, without which packets to its unused

@@ -79,11 +79,21 @@ func Hosts(self string, own []netip.Prefix, s *calico.Snapshot) (hosts []Host, s
 		}
 		add(p, fmt.Sprintf("%s of Node(%s)", t.Type, self), tunnelDevices[t.Type])
 	}
-	for _, cidr := range slices.SortedFunc(maps.Keys(s.Blocks), route.ComparePrefixes) {
+	isTunnel := func(a calico.Allocation) bool {
+		return a.Node == self && tunnelDevices[a.Type] != ""
+	}
+	var with []netip.Prefix
+	for cidr, b := range s.Blocks {
+		if slices.ContainsFunc(b.Allocations, isTunnel) {
+			with = append(with, cidr)
+		}
+	}
+	slices.SortFunc(with, route.ComparePrefixes)
+	for _, cidr := range with {
 		for _, a := range s.Blocks[cidr].Allocations {
-			if device := tunnelDevices[a.Type]; a.Node == self && device != "" {
+			if isTunnel(a) {
 				add(route.HostPrefix(a.Address), fmt.Sprintf("%s of Node(%s)", a.Type, self),
-					device)
+					tunnelDevices[a.Type])
 			}
 		}
 	}

@@ -102,7 +102,8 @@ func (f Facts) mayAnnounce(a bgp.Announcement) bool {
 // A block is announced after its drop route is acknowledged, and its drop route goes after the
 // announcement is withdrawn: in between the facts change and the plan is computed again.
 func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
-	p := Plan{BGP: bgp.PlanFor(self, c, f.options(o))}
+	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
+	p := Plan{BGP: bgp.PlanWith(problems, self, c, f.options(o))}
 	p.BGP.Restarting = f.Restarting
 	p.BGP.Policies.Leaving = f.Drain != NotDraining
 	switch {
@@ -128,22 +129,21 @@ func PlanFor(self string, c *calico.Snapshot, o bgp.Options, f Facts) Plan {
 	for _, peer := range p.BGP.Peers {
 		p.PeerAddresses = append(p.PeerAddresses, peer.Address)
 	}
-	p.encapsulate(self, c, o, f)
+	p.encapsulate(e, self, c, o, f)
 	if f.Returning.IsValid() {
 		p.BGP.Problems = append(p.BGP.Problems, returningProblem(f.Returning))
 	}
 	return p
 }
 
-// encapsulate returns the problems that BGP's plan names, too, and adds what only the agent knows.
-func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
-	f Facts) []calico.Problem {
+// encapsulate takes e into the plan, and adds what only the agent knows.
+func (p *Plan) encapsulate(e *route.Encapsulation, self string, c *calico.Snapshot, o bgp.Options,
+	f Facts) {
 	if c.Nodes[self].WireguardKey && o.NoWireguard {
 		p.CannotRead = fmt.Sprintf("Node(%s) has a WireGuard key (status.wireguardPublicKey): "+
 			"other nodes encrypt what they send here, and VPP cannot read it; Felix removes the "+
 			"key where wireguardEnabled is false", self)
 	}
-	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
 	if e.Encapsulates() {
 		e.Nodes = f.HeldNodes.With(e.Nodes, nil)
 		p.Encapsulation, p.Overlay = e, ipam.Overlay(self, e, c, f.Overlay)
@@ -156,7 +156,6 @@ func (p *Plan) encapsulate(self string, c *calico.Snapshot, o bgp.Options,
 		p.Encapsulation, p.Overlay = used, ipam.Overlay(self, used, c, f.Overlay)
 		p.Tunnels = append(p.Tunnels, f.Former.Tunnels...)
 	}
-	return problems
 }
 
 // options are o with what depends on facts.
@@ -170,8 +169,10 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	blocks, _ := ipam.OwnBlocks(self, c)
 	blocks = append(blocks, ipam.NamedBlocks(self, c)...)
 	p := Plan{Own: dropRoutes(blocks, f), OwnAddresses: nodeAddresses(c.Nodes[self])}
-	p.BGP.Problems = slices.Concat(p.encapsulate(self, c, o, f), bgp.Unencrypted(self, c, o),
-		c.UnusedFelix(self), p.BGP.Problems)
+	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
+	p.encapsulate(e, self, c, o, f)
+	p.BGP.Problems = slices.Concat(problems, bgp.Unencrypted(self, c, o), c.UnusedFelix(self),
+		p.BGP.Problems)
 	return p
 }
 

@@ -2,8 +2,8 @@ package calico
 
 import (
 	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -18,17 +18,31 @@ func (n Node) VTEPMAC(v6 bool) (string, error) {
 	}
 	if written == "" {
 		sum := sha1.Sum([]byte(seed))
-		return printMAC(append([]byte{'f'}, sum[:5]...)), nil
+		return fmt.Sprintf("66:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4]),
+			nil
 	}
 	plain := strings.ReplaceAll(strings.ToLower(written), "-", ":")
-	mac, err := hex.DecodeString(strings.ReplaceAll(plain, ":", ""))
+	mac, ok := parseMAC(plain)
 	switch {
-	case err != nil || len(mac) != 6 || printMAC(mac) != plain:
+	case !ok:
 		return "", fmt.Errorf("%s: %.40q is not a MAC address", field, written)
-	case mac[0]&1 != 0 || [6]byte(mac) == [6]byte{}:
+	case mac[0]&1 != 0 || mac == [6]byte{}:
 		return "", fmt.Errorf("%s: %s is not the address of one device", field, plain)
 	}
 	return plain, nil
 }
 
-func printMAC(b []byte) string { return strings.ReplaceAll(fmt.Sprintf("% x", b), " ", ":") }
+// parseMAC takes six bytes with colons between them.
+func parseMAC(s string) (mac [6]byte, ok bool) {
+	if len(s) != len("00:00:00:00:00:00") {
+		return mac, false
+	}
+	for i := range mac {
+		b, err := strconv.ParseUint(s[3*i:3*i+2], 16, 8)
+		if err != nil || i > 0 && s[3*i-1] != ':' {
+			return mac, false
+		}
+		mac[i] = byte(b)
+	}
+	return mac, true
+}
