@@ -114,6 +114,7 @@ func (p *peering) mesh() {
 		if !ok {
 			continue
 		}
+		p.asked = slices.Grow(p.asked, len(p.nodes()))
 		for _, n := range p.nodes() {
 			addr, ok := addressOf(n, f)
 			if !ok || n.RouteReflectorClusterID != "" || n.Name == p.node.Name {

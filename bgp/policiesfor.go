@@ -162,25 +162,32 @@ func filtersOf(peers []Peer, s *calico.Snapshot) (map[string]Filter, []calico.Pr
 }
 
 // filtering returns the peers with filters.
-func filtering(peers []Peer) []Peer {
-	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return len(p.Filters) == 0 })
+func filtering(peers []Peer) (with []Peer) {
+	for _, p := range peers {
+		if len(p.Filters) > 0 {
+			with = append(with, p)
+		}
+	}
+	return with
 }
 
 // fit returns the peers that can be served. Problems name those whose filters ask for the outgoing
 // interface of a learned route: on export it is not known, on import not before the data plane
 // answers.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
+	fit = slices.Grow(fit, len(peers))
 	for _, peer := range peers {
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
 				learned, hops, applies := p.OnImport(rule)
-				unknown, none, all := p.Behind == nil, noneYet, allYet
+				unknown, none, all := func() bool { return p.Behind == nil }, noneYet, allYet
 				if !in {
 					hops = nil
 					learned, applies = rule.OnLearned()
-					unknown, none, all = p.mayHear(peer, peers), noInterface, allRejected
+					unknown = func() bool { return p.mayHear(peer, peers) }
+					none, all = noInterface, allRejected
 				}
-				if rule.Match.Interface != "" && rule.Match.isFor(peer) && unknown {
+				if rule.Match.Interface != "" && rule.Match.isFor(peer) && unknown() {
 					what := none
 					if !rule.Accept {
 						what = all
