@@ -274,7 +274,7 @@ func TestGracefulRestartIsNegotiatedAnew(t *testing.T) {
 	n := l.node(64512)
 	n.farPeer(peer, 64512)
 	set(t, n)
-	six := packet.NewCapGracefulRestart(false, false, 120, []*packet.CapGracefulRestartTuple{
+	six := packet.NewCapGracefulRestart(false, false, 600, []*packet.CapGracefulRestartTuple{
 		packet.NewCapGracefulRestartTuple(packet.RF_IPv6_UC, true),
 	})
 	for _, caps := range [][]packet.ParameterCapabilityInterface{nil, {six}} {

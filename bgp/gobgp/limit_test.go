@@ -2,6 +2,7 @@ package gobgp
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,6 +130,32 @@ func TestPeerOverItsPrefixLimitThatLeaves(t *testing.T) {
 		})
 	}
 	eventually(t, "prefixes", 0, n.size)
+}
+
+// A limit that is lowered below what was kept for a peer that is away says nothing about it.
+func TestLimitLoweredWhileThePeerIsAway(t *testing.T) {
+	const peer = "127.0.0.76"
+	l := newLab(t)
+	n := l.unset(64512)
+	n.farPeer(peer, 64512)
+	n.plan.Peers[0].PrefixLimit = 100
+	set(t, n)
+	f := dialFar(t, n, peer, 64512, 90, true, gracefulCap(false))
+	if rest := f.write(changes(t, 20, 20), patience); len(rest) > 0 {
+		t.Fatalf("%d bytes were not taken", len(rest))
+	}
+	eventually(t, "prefixes", 20, n.size)
+	f.close()
+	eventually(t, "established", false, func() bool { return n.farState(peer).Established })
+	n.plan.Peers = slices.Clone(n.plan.Peers)
+	n.plan.Peers[0].PrefixLimit = 10
+	set(t, n)
+	if over := n.Counters().OverLimit; over != 0 {
+		t.Errorf("over its limit %d times", over)
+	}
+	again := dialFar(t, n, peer, 64512, 90, true)
+	again.announce("10.76.0.0/26", "192.0.2.76")
+	n.wantHops("10.76.0.0/26", "192.0.2.76")
 }
 
 // adminState returns the peer's administrative state in GoBGP.

@@ -153,6 +153,7 @@ func (fsm *fsm) exchangeOpen(conn *net.TCPConn) (*candidate, error) {
 		fsm.lock.Lock()
 		defer fsm.lock.Unlock() // also where this panics
 		conf = *fsm.pConf
+		conf.AfiSafis = slices.Clone(conf.AfiSafis)     // buildopen changes them
 		conf.State.SessionState = oc.SESSION_STATE_IDLE // OPEN is of a session to come
 		localAS, routerID = fsm.peerInfo.LocalAS, net.ParseIP(fsm.gConf.Config.RouterId)
 		open, err := buildopen(fsm.gConf, &conf).Serialize()

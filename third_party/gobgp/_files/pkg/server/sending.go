@@ -37,16 +37,20 @@ func (h *fsmHandler) endWherePanicked() {
 
 // end ends the session if it is up. With stayIdle the peer stays down until it is restarted.
 func (peer *peer) end(m *bgp.BGPMessage, stayIdle bool) {
-	peer.fsm.lock.RLock()
-	up := peer.fsm.state == bgp.BGP_FSM_ESTABLISHED
-	peer.fsm.lock.RUnlock()
-	if !up {
+	if !peer.up() {
 		return
 	}
 	if stayIdle {
 		peer.fsm.h.changeadminState(adminStatePfxCt)
 	}
 	peer.fsm.h.end(m)
+}
+
+// up reports whether the session is up, as far as the server knows.
+func (peer *peer) up() bool {
+	peer.fsm.lock.RLock()
+	defer peer.fsm.lock.RUnlock()
+	return peer.fsm.state == bgp.BGP_FSM_ESTABLISHED
 }
 
 // end ends Established with a NOTIFICATION, which is sent before everything that is queued. The
@@ -80,7 +84,7 @@ const lastWords = time.Second
 // or read it have said so. Whether paths are kept for a graceful restart depends on it (RFC 4724
 // §4, RFC 8538 §4): after our hold timer the peer may still say that they are not to be.
 func (h *fsmHandler) endedBy(ctx context.Context, reason fsmStateReason) fsmStateReason {
-	if reason.Type == fsmWriteFailed {
+	if reason.Type == fsmWriteFailed && !h.endedByUs() {
 		select {
 		case read := <-h.stateReasonCh:
 			if read.Type != fsmReadFailed {

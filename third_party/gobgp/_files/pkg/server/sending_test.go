@@ -183,16 +183,20 @@ func TestOurNotificationCounts(t *testing.T) {
 
 // A session that is not up is not ended, and neither is the next one.
 func TestNoNotificationForLater(t *testing.T) {
-	h, _, _ := brokenSession(nil)
-	h.fsm.state = bgp.BGP_FSM_ACTIVE
-	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
-	sendfsmOutgoingMsg(&peer{fsm: h.fsm}, nil, cease, true)
-	if h.ending.Load() != nil || h.outgoing.Len() != 0 || h.fsm.adminState != adminStateUp {
-		t.Errorf("%d messages are queued, the peer is %s", h.outgoing.Len(), h.fsm.adminState)
+	for state := bgp.BGP_FSM_IDLE; state < bgp.BGP_FSM_ESTABLISHED; state++ {
+		h, _, _ := brokenSession(nil)
+		h.fsm.state = state
+		cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+		sendfsmOutgoingMsg(&peer{fsm: h.fsm}, nil, cease, true)
+		if h.ending.Load() != nil || h.outgoing.Len() != 0 || h.fsm.adminState != adminStateUp {
+			t.Errorf("%s: %d messages are queued, the peer is %s", state, h.outgoing.Len(),
+				h.fsm.adminState)
+		}
 	}
 }
 
-// A NOTIFICATION overtakes everything but the message that is being written.
+// A NOTIFICATION overtakes everything but the message that is being written. The server may decide
+// on it before the session has taken the connection.
 func TestNotificationGoesFirst(t *testing.T) {
 	h, _, theirs := brokenSession(nil)
 	for range 10 {
@@ -203,6 +207,7 @@ func TestNotificationGoesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.conn = nil
 	h.end(last)
 	go h.established(t.Context())
 	got, err := io.ReadAll(theirs)
@@ -327,6 +332,24 @@ func TestNoLastWordsOfAPeerThatIsTakenOut(t *testing.T) {
 		took := time.Since(began)
 		if waited := took >= lastWords; waited != (ctx.Err() == nil) || why.Type != fsmWriteFailed {
 			t.Errorf("the session ends for %s after %s; taken out: %v", &why, took, ctx.Err())
+		}
+	}
+}
+
+// The peer's last words are read after our hold timer has expired, too.
+func TestLastWordsAfterTheHoldTimer(t *testing.T) {
+	cease := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_CEASE, 0, nil)
+	expired := bgp.NewBGPNotificationMessage(bgp.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, nil)
+	for ours, want := range map[*bgp.BGPMessage]fsmStateReasonType{
+		expired: fsmNotificationRecv,
+		cease:   fsmNotificationSent,
+	} {
+		h, _, _ := brokenSession(nil)
+		h.ending.Store(ours)
+		h.stateReasonCh <- *newfsmStateReason(fsmWriteFailed, nil, nil)
+		h.stateReasonCh <- *newfsmStateReason(fsmNotificationRecv, cease, nil)
+		if _, why := h.established(context.Background()); why.Type != want {
+			t.Errorf("the session ends for %s", why)
 		}
 	}
 }
