@@ -200,11 +200,22 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 			changed[i.Name] = true
 		}
 	}
+	was := indexes(before)
+	for _, i := range after {
+		if _, known := was[i.Name]; !known && (!s.adopted || s.suspect[i.Name]) {
+			changed[i.Name], anew[i.Name] = true, true // what was found may go over an earlier one
+		}
+	}
 	// What is about to be adopted may go over any.
 	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) {
 		return
 	}
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
+	s.doubtAll(changed, anew)
+}
+
+// doubtAll is doubtOver for what was adopted, too.
+func (s *syncer) doubtAll(changed, anew map[string]bool) {
 	s.doubtOver(changed, anew)
 	if !s.adopted || s.adoptedLeft > 0 {
 		s.suspect, s.anew = union(s.suspect, changed), union(s.anew, anew)

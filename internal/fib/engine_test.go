@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1240,4 +1241,44 @@ func TestANeighbourBehindAnInterfaceThatGoesDown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An interface that is missing when the agent comes back is made under its old index before all
+// that was adopted is known.
+func TestInterfaceThatComesBackBeforeAdoptedRoutesAreKnown(t *testing.T) {
+	for _, how := range []string{"journal", "listing"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *running) {
+				learn := func() {
+					r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+					r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+					synctest.Wait()
+				}
+				learn()
+				dp := r.dp
+				r.stop()
+				without := node("a")
+				without.Interfaces = slices.Delete(without.Interfaces, 1, 2)
+				dp.tell(without)
+				comesBack := func() {
+					dp.state(func() { dp.stick("eth1") })
+					dp.tell(node("a"))
+					time.Sleep(time.Millisecond)
+				}
+				journal := r.Engine.keeps.path
+				if how == "listing" {
+					journal = filepath.Join(t.TempDir(), "new")
+					dp.listing = sync.OnceFunc(comesBack)
+				}
+				*r = *start(dp, journal)
+				synctest.Wait()
+				if how == "journal" {
+					comesBack()
+				}
+				learn()
+				time.Sleep(time.Minute)
+				check(t, "that lead nowhere", dp.printStuck())
+			})
+		})
+	}
 }

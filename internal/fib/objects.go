@@ -629,7 +629,7 @@ func (s *syncer) objectsWritten(b *batch) {
 	s.losePaths(lost)
 	// The facts come later, and until then the routes would count as programmed.
 	if len(anew) > 0 && s.mayLeadOver(anew) {
-		s.doubtOver(anew, anew)
+		s.doubtAll(anew, anew)
 	}
 	s.tryDependants(b)
 	s.objects.written = s.objects.written || len(b.objects) > 0

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -735,5 +736,39 @@ func TestWhatIsOnAnInterfaceThatWeMadeAnewIsOurs(t *testing.T) {
 			"new interface tap0 programmed")
 		r.setObjects(route.External, link)
 		check(t, "deleted", r.dp.there(), "new interface tap0")
+	})
+}
+
+// An interface of ours is made anew after a restart, before the routes over it are known.
+func TestInterfaceThatWeMakeAnewBeforeAdoptedRoutesAreKnown(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		f := node("a")
+		f.Interfaces = append(f.Interfaces, route.Interface{Name: "tap0", Index: 9, Up: true,
+			Addresses: []netip.Prefix{pfx("10.0.9.1/24")}})
+		set := func(link route.Link) {
+			r.set(func(w *Wanted) {
+				w.Sources[route.External] = Source{Objects: []route.Object{link}, Complete: true}
+			})
+			synctest.Wait()
+		}
+		learn := func() {
+			r.Learn(pfx("10.2.0.0/26"), via("10.0.9.2"))
+			r.Learn(pfx("10.2.1.0/26"), via("10.0.9.2"))
+			synctest.Wait()
+		}
+		set(route.Link{Name: "tap0"})
+		r.dp.tell(f)
+		learn()
+		r.again()
+		set(route.Link{Name: "tap0", MAC: "02:fe:00:00:00:01"})
+		f.Interfaces = slices.Clone(f.Interfaces)
+		f.Interfaces[len(f.Interfaces)-1].Generation++
+		r.dp.tell(f)
+		learn()
+		time.Sleep(time.Minute)
+		check(t, "that lead nowhere", r.dp.printStuck())
+		if r.sync.suspect != nil || r.sync.anew != nil {
+			t.Errorf("doubt about %v has not ended", r.sync.suspect)
+		}
 	})
 }
