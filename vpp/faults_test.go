@@ -535,6 +535,19 @@ func TestNewAddressIsSeenByPolling(t *testing.T) {
 	})
 }
 
+// Nor for MTUs: those of tunnels follow the uplink's.
+func TestNewMTUIsSeenByPolling(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	s.SetMTU("loop1", 1600)
+	a.await(t, "the new MTU", func(f route.Facts) bool {
+		i, _ := f.Interface("loop1")
+		return i.MTU == 1600
+	})
+}
+
 // VPP has no event for tables either, and moves only what has no addresses. One that had none for
 // less than a poll looks as before.
 func TestMoveToAnotherTableIsSeenByPolling(t *testing.T) {

@@ -349,7 +349,7 @@ func (l *session) subscribe(ctx context.Context) error {
 func sameInterfaces(a, b []route.Interface) bool {
 	return slices.EqualFunc(a, b, func(x, y route.Interface) bool {
 		return x.Name == y.Name && x.Index == y.Index && x.Generation == y.Generation &&
-			x.Up == y.Up &&
-			x.Table == y.Table && slices.Equal(x.Addresses, y.Addresses)
+			x.Up == y.Up && x.Table == y.Table && x.MTU == y.MTU &&
+			slices.Equal(x.Addresses, y.Addresses)
 	})
 }

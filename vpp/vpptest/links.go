@@ -126,6 +126,13 @@ func (s *Server) AddAddress(name string, a netip.Prefix) {
 	s.setLinkRoutes(i, s.links[i].up)
 }
 
+// SetMTU sets the MTU of an interface's packets, in bytes. As VPP, the server sends no event.
+func (s *Server) SetMTU(name string, mtu uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links[s.mustFind(name)].mtu = mtu
+}
+
 // Interface returns whether an interface is up, and its addresses in the order in which they were
 // set.
 func (s *Server) Interface(name string) (up bool, addresses []netip.Prefix) {
