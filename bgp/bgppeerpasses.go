@@ -127,10 +127,14 @@ func (p *peering) isPeerOf(g given, f family) bool {
 // portOf returns the port to dial at addr where none is given: a Calico node of that address and AS
 // listens where its BGPConfiguration says, all others on 179.
 func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
-	if _, known := p.byAddr[addr]; !known {
+	name, known := p.byAddr[addr]
+	switch {
+	case !known:
 		return defaultPort
+	case nodeAS(p.s.Nodes[name], p.s) == as:
+		return listenPort(name, p.s)
 	}
-	for _, n := range p.nodes() {
+	for _, n := range p.nodes() { // of those that share the address
 		if a, ok := addressOf(n, familyOf(addr)); ok && a == addr && nodeAS(n, p.s) == as {
 			return listenPort(n.Name, p.s)
 		}

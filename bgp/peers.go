@@ -24,8 +24,8 @@ const (
 // once. One goroutine at a time may use it.
 type Planner struct {
 	s      *calico.Snapshot
-	sorted []calico.Node // see nodes
-	byAddr map[netip.Addr]string
+	sorted []calico.Node         // see nodes
+	byAddr map[netip.Addr]string // ipam.NodesByAddress
 
 	// used again for each node: a reflector of a large cluster has thousands of peers, which are
 	// large
@@ -38,7 +38,7 @@ func NewPlanner(s *calico.Snapshot) *Planner {
 	return &Planner{s: s, byAddr: ipam.NodesByAddress(s)}
 }
 
-// nodes are all Nodes, by name. Without mesh and selectors of peers nobody asks.
+// nodes are all Nodes, by name. They are sorted when the first peering asks for them.
 func (p *Planner) nodes() []calico.Node {
 	if p.sorted == nil {
 		p.sorted = make([]calico.Node, 0, len(p.s.Nodes))

@@ -299,3 +299,20 @@ func TestDials(t *testing.T) {
 		}
 	}
 }
+
+// Of Nodes with one address, the one with the peer's AS says which port to dial.
+func TestPortOfNodesThatShareAnAddress(t *testing.T) {
+	shared := netip.MustParsePrefix("192.168.4.9/24")
+	s := &calico.Snapshot{
+		Nodes: map[string]calico.Node{"b": {IPv4: shared, ASNumber: 64600},
+			"c": {IPv4: shared, ASNumber: 64700}},
+		BGPConfigurations: map[string]calico.BGPConfiguration{
+			"node.b": {ListenPort: 1178}, "node.c": {ListenPort: 1179}},
+	}
+	p := NewPlanner(s).of("a")
+	for as, want := range map[uint32]uint16{64600: 1178, 64700: 1179, 64800: defaultPort} {
+		if got := p.portOf(shared.Addr(), as); got != want {
+			t.Errorf("AS %d: port %d, want %d", as, got, want)
+		}
+	}
+}
