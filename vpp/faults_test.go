@@ -535,7 +535,7 @@ func TestNewAddressIsSeenByPolling(t *testing.T) {
 	})
 }
 
-// Nor for MTUs: those of tunnels follow the uplink's.
+// VPP has no event for MTUs. Those of tunnels follow the uplink's.
 func TestNewMTUIsSeenByPolling(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

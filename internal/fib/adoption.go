@@ -188,7 +188,8 @@ func indexes(interfaces []route.Interface) map[string]uint32 {
 // interfacesChanged: an interface that went, or came back under another index, took the paths over
 // it along, though the routes look the same.
 func (s *syncer) interfacesChanged(before, after []route.Interface) {
-	changed := changedInterfaces(indexes(before), indexes(after))
+	was := indexes(before)
+	changed := changedInterfaces(was, indexes(after))
 	s.objectsOver(changed)
 	anew := make(map[string]bool)
 	for _, i := range before {
@@ -200,7 +201,6 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 			changed[i.Name] = true
 		}
 	}
-	was := indexes(before)
 	for _, i := range after {
 		if _, known := was[i.Name]; !known && (!s.adopted || s.suspect[i.Name]) {
 			changed[i.Name], anew[i.Name] = true, true // what was found may go over an earlier one

@@ -54,10 +54,14 @@ func TestRemovedBetweenStates(t *testing.T) {
 			}
 		}
 		for state := bgp.BGP_FSM_ACTIVE; state <= from; state++ {
+			began := time.Now()
 			for reached := false; !reached; time.Sleep(time.Millisecond) {
 				p.fsm.lock.RLock()
 				reached = p.fsm.state == state
 				p.fsm.lock.RUnlock()
+				if !reached && time.Since(began) > time.Minute {
+					t.Fatalf("%s is not reached", state)
+				}
 			}
 			if state < from {
 				proceed(state)
