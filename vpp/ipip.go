@@ -32,7 +32,8 @@ const (
 
 var ipipNeeds = []api.Message{(*ipip.IpipAddTunnel)(nil), (*ipip.IpipAddTunnelReply)(nil),
 	(*ipip.IpipDelTunnel)(nil), (*ipip.IpipDelTunnelReply)(nil), (*teib.TeibDump)(nil),
-	(*teib.TeibDetails)(nil), (*teib.TeibEntryAddDel)(nil), (*teib.TeibEntryAddDelReply)(nil)}
+	(*teib.TeibDetails)(nil), (*teib.TeibEntryAddDel)(nil), (*teib.TeibEntryAddDelReply)(nil),
+	(*ipip.IpipTunnelDump)(nil), (*ipip.IpipTunnelDetails)(nil)}
 
 func isOwnIPIP(d *interfaces.SwInterfaceDetails) bool {
 	return text(d.InterfaceName) == fmt.Sprintf("ipip%d", ipipInstance)
@@ -196,12 +197,42 @@ func (l *session) teibEndpoints(ctx context.Context,
 	return out, wrap(err, "read tunnels")
 }
 
+// othersTunnels are the addresses to which other programs have IPIP tunnels from the address of
+// ours. With an entry for one of them VPP would take what arrives by that tunnel for ours, and once
+// either goes, nothing would arrive by the other (src/vnet/ipip/ipip.c, ipip_teib_entry_added).
+func (l *session) othersTunnels(ctx context.Context, ours uint32) (map[netip.Addr]bool, error) {
+	if !l.links.Load().othersIPIP {
+		return nil, nil
+	}
+	var source ip_types.Address
+	var others []ipip.IpipTunnel
+	err := dump(ctx, l.conn, []request{&ipip.IpipTunnelDump{SwIfIndex: noInterface}},
+		func(_ int, d *ipip.IpipTunnelDetails) {
+			if uint32(d.Tunnel.SwIfIndex) == ours {
+				source = d.Tunnel.Src
+			} else if d.Tunnel.TableID == 0 {
+				others = append(others, d.Tunnel)
+			}
+		})
+	if err != nil {
+		return nil, wrap(err, "read tunnels")
+	}
+	to := map[netip.Addr]bool{}
+	for _, t := range others {
+		if t.Src == source {
+			to[decodeUnion(t.Dst.Un, false)] = true
+		}
+	}
+	return to, nil
+}
+
 // applyTEIB changes endpoints, all in one write. They need not be looked up: an entry of a node
 // that is there is as we make it.
 func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 	type link struct {
-		index uint32
-		err   error
+		index  uint32
+		others map[netip.Addr]bool // where its entries would be in the way
+		err    error
 	}
 	links := map[string]link{} // each is looked up once
 	var reqs []request
@@ -210,6 +241,9 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 		on, known := links[op.end.Interface]
 		if !known {
 			on.index, on.err = l.ipipIndex(ctx, op.end.Interface)
+			if on.err == nil {
+				on.others, on.err = l.othersTunnels(ctx, on.index)
+			}
 			links[op.end.Interface] = on
 		}
 		switch {
@@ -217,6 +251,8 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 			op.done(nil) // it went with the interface
 		case on.err != nil:
 			op.done(on.err)
+		case op.put && on.others[op.end.Outer]:
+			op.done(declined("another program has an IPIP tunnel to that address"))
 		default:
 			asked = append(asked, op)
 			reqs = append(reqs, endpointRequest(on.index, op.end, op.put))

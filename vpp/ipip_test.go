@@ -22,7 +22,7 @@ func endpointTo(a string) route.Endpoint {
 // Another program's interface is neither adopted nor deleted; the error names it.
 func TestTunnelOfAnotherProgram(t *testing.T) {
 	s := newServer(t)
-	s.AddIPIP(7, testTunnel.Source)
+	s.AddIPIP(7, testTunnel.Source, netip.IPv4Unspecified())
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "VPP", present)
 	want := "another program has a multipoint IPIP interface with the source address 10.0.1.1"
@@ -36,12 +36,41 @@ func TestTunnelOfAnotherProgram(t *testing.T) {
 	}
 }
 
+// Another program's tunnel to a node keeps what arrives by it. The error names it, other nodes get
+// their tunnels, and this one when it is gone.
+func TestTunnelOfAnotherProgramToANode(t *testing.T) {
+	s := newServer(t)
+	one, two := endpointTo("192.0.2.1"), endpointTo("192.0.2.2")
+	s.AddIPIP(7, testTunnel.Source, one.Outer)
+	s.AddIPIP(8, netip.MustParseAddr("10.0.9.9"), two.Outer) // from another address of this VPP
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	ops := []route.ObjectOp{{Key: one.Key(), Put: one}, {Key: two.Key(), Put: two}}
+	const want = "another program has an IPIP tunnel to that address"
+	a.ApplyObjects(t.Context(), ops, func(i int, err error) {
+		if isFirst := i == 0; isFirst != (err != nil && strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", ops[i].Key, err)
+		}
+	})
+	if got := s.Endpoints(testTunnel.Name); !slices.Equal(got, []netip.Addr{two.Outer}) {
+		t.Errorf("VPP has %v", got)
+	}
+	check(t, a.DeleteObject(t.Context(), one.Key()))
+	if all := s.Interfaces(); !slices.Contains(all, "ipip7") || !slices.Contains(all, "ipip8") {
+		t.Errorf("left are %v", all)
+	}
+	s.RemoveInterface("ipip7")
+	check(t, a.PutObject(t.Context(), one))
+}
+
 // The tunnel of an agent that was killed before it could mark it is ours by its number.
 func TestTunnelThatIsNotMarkedYet(t *testing.T) {
 	const ours = 17900000
 	for _, wanted := range []bool{true, false} {
 		s := newServer(t)
-		s.AddIPIP(ours, netip.MustParseAddr("10.0.2.1")) // the Node had another address then
+		// The Node had another address then.
+		s.AddIPIP(ours, netip.MustParseAddr("10.0.2.1"), netip.IPv4Unspecified())
 		a := runAgent(t, vpp.Config{Socket: s.Socket()})
 		a.await(t, "VPP", present)
 		left := 1

@@ -22,6 +22,8 @@ type links struct {
 	byIndex map[uint32]string
 	turn    string                // the interface up to which polls have asked for tables
 	tunnels map[netip.Addr]uint32 // of VXLAN, which list lacks
+	// othersIPIP: another program has an IPIP interface.
+	othersIPIP bool
 }
 
 // index finds an interface by name.
@@ -57,10 +59,11 @@ const tablesPerPoll = 10
 // tablesPerPoll tables in turn.
 func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]uint32,
 	poll bool) (*links, error) {
-	list, tunnels, err := listLinks(ctx, c)
+	l, err := listLinks(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	list := l.list
 	for chunk := range slices.Chunk(list, linkBatch) {
 		if err := readAddresses(ctx, c, chunk); err != nil {
 			return nil, err
@@ -80,8 +83,7 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 			return nil, err
 		}
 	}
-	l := &links{byIndex: make(map[uint32]string, len(list)), turn: turn,
-		tunnels: tunnels}
+	l.byIndex, l.turn = make(map[uint32]string, len(list)), turn
 	l.list = slices.DeleteFunc(list, func(i route.Interface) bool { return gone[i.Index] })
 	for _, i := range l.list {
 		l.byIndex[i.Index] = i.Name
@@ -91,28 +93,30 @@ func readLinks(ctx context.Context, c *conn, old *links, generations map[uint32]
 
 // listLinks reads the interfaces without addresses and tables. Tunnels of VXLAN, of which there may
 // be thousands, are no interfaces to anyone else.
-func listLinks(ctx context.Context, c *conn) ([]route.Interface, map[netip.Addr]uint32, error) {
+func listLinks(ctx context.Context, c *conn) (*links, error) {
 	all, err := readDetails(ctx, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	tunnels := map[netip.Addr]uint32{}
+	l := &links{tunnels: map[netip.Addr]uint32{}}
 	all = slices.DeleteFunc(all, func(d *interfaces.SwInterfaceDetails) bool {
 		if outer, t, ok := markedTunnel(d); ok && t.mark != unfinished {
-			tunnels[outer] = t.index
+			l.tunnels[outer] = t.index
 		}
 		return isOwnVXLAN(d)
 	})
-	names, list := namesOf(all), make([]route.Interface, len(all))
+	names := namesOf(all)
+	l.list = make([]route.Interface, len(all))
 	for i, d := range all {
 		const both = interface_types.IF_STATUS_API_FLAG_ADMIN_UP |
 			interface_types.IF_STATUS_API_FLAG_LINK_UP
-		list[i] = route.Interface{
+		l.list[i] = route.Interface{
 			Name: names[i], Index: uint32(d.SwIfIndex), Up: d.Flags&both == both,
 			MTU: uint16(d.Mtu[0]),
 		}
+		l.othersIPIP = l.othersIPIP || text(d.InterfaceDevType) == ipipDevice && !isOwnIPIP(d)
 	}
-	return list, tunnels, nil
+	return l, nil
 }
 
 func readDetails(ctx context.Context, c *conn) ([]*interfaces.SwInterfaceDetails, error) {

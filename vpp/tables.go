@@ -134,11 +134,11 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 	if err := errors.Join(err, bad); err != nil || left != "" {
 		return left, err
 	}
-	now, _, err := listLinks(ctx, l.conn)
+	now, err := listLinks(ctx, l.conn)
 	if err != nil {
 		return "", err
 	}
-	for chunk := range slices.Chunk(now, linkBatch) {
+	for chunk := range slices.Chunk(now.list, linkBatch) {
 		if left, err = l.interfaceIn(ctx, t, chunk); err != nil || left != "" {
 			return left, err
 		}

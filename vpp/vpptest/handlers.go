@@ -238,6 +238,11 @@ var handlers = map[string]func(a answer, m api.Message){
 		a.send(&ipip.IpipDelTunnelReply{
 			Retval: a.server.deleteIPIP(m.(*ipip.IpipDelTunnel).SwIfIndex)})
 	},
+	"ipip_tunnel_dump": func(a answer, _ api.Message) {
+		for _, t := range a.server.ipipTunnels() {
+			a.send(&ipip.IpipTunnelDetails{Tunnel: t})
+		}
+	},
 	"teib_entry_add_del": func(a answer, m api.Message) {
 		a.send(&teib.TeibEntryAddDelReply{
 			Retval: a.server.changeTEIB(m.(*teib.TeibEntryAddDel))})

@@ -25,21 +25,42 @@ const (
 	instanceInUse      = -147
 )
 
-// createIPIP makes multipoint interfaces alone: nothing here uses others.
+// createIPIP makes an interface of IPv4 in table 0. The far end of a multipoint one is 0.0.0.0.
 func (s *Server) createIPIP(t ipip.IpipTunnel) (uint32, int32) {
-	if t.Mode != tunnel_types.TUNNEL_API_MODE_MP {
-		panic("vpptest: an IPIP interface that is not multipoint")
+	name := fmt.Sprintf("ipip%d", t.Instance)
+	l := &link{name: name, device: ipipDevice, source: address(t.Src.Un, false),
+		far: address(t.Dst.Un, false)}
+	for _, o := range s.links {
+		if o.device == ipipDevice && o.source == l.source && o.far == l.far {
+			return math.MaxUint32, ifAlreadyExists
+		}
 	}
-	source, name := address(t.Src.Un, false), fmt.Sprintf("ipip%d", t.Instance)
-	for _, l := range s.links {
-		if l.source == source {
+	for _, e := range s.teib { // whose arriving packets are told by both addresses, too
+		if o := s.links[uint32(e.SwIfIndex)]; o != nil && o.source == l.source &&
+			address(e.Nh.Un, false) == l.far {
 			return math.MaxUint32, ifAlreadyExists
 		}
 	}
 	if s.hasLink(name) {
 		return math.MaxUint32, instanceInUse
 	}
-	return s.addLink(&link{name: name, device: ipipDevice, source: source}), 0
+	return s.addLink(l), 0
+}
+
+// ipipTunnels lists the IPIP interfaces.
+func (s *Server) ipipTunnels() (all []ipip.IpipTunnel) {
+	for index, l := range s.links {
+		if l.device != ipipDevice {
+			continue
+		}
+		t := ipip.IpipTunnel{SwIfIndex: interface_types.InterfaceIndex(index),
+			Src: ip_types.Address{Un: union(l.source)}, Dst: ip_types.Address{Un: union(l.far)}}
+		if l.far.IsUnspecified() {
+			t.Mode = tunnel_types.TUNNEL_API_MODE_MP
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 // deleteIPIP leaves the interface's TEIB entries, which are those of the next one with its index.
@@ -94,13 +115,13 @@ func (s *Server) Endpoints(name string) (all []netip.Addr) {
 	return all
 }
 
-// AddIPIP makes a multipoint interface as another program does, or as one of ours that was killed
-// before it could mark it.
-func (s *Server) AddIPIP(instance uint32, source netip.Addr) {
+// AddIPIP makes an interface to a far end as another program does. To 0.0.0.0 it is a multipoint
+// one, which one of ours that was killed before it could mark it may have made, too.
+func (s *Server) AddIPIP(instance uint32, source, far netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, retval := s.createIPIP(ipip.IpipTunnel{Instance: instance,
-		Src: ip_types.Address{Un: union(source)}, Mode: tunnel_types.TUNNEL_API_MODE_MP})
+		Src: ip_types.Address{Un: union(source)}, Dst: ip_types.Address{Un: union(far)}})
 	if retval != 0 {
 		panic(fmt.Sprintf("vpptest: IPIP interface %d: %d", instance, retval))
 	}

@@ -29,7 +29,7 @@ type link struct {
 	vlan        uint16 // and the tag of its frames
 	host        string // the kernel's interface of a TAP or AF_PACKET interface
 	memif       memifLink
-	source      netip.Addr // of outer headers, of an IPIP interface
+	source, far netip.Addr // of outer headers, of an IPIP interface
 	vxlan       *vxlanTunnel
 	borrows     *link // that it is unnumbered to
 
