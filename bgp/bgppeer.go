@@ -87,8 +87,8 @@ func (g *given) read() error {
 		return errors.New("localWorkloadSelector is given beside peerIP or peerSelector")
 	case g.PeerIP+g.PeerSelector+g.LocalWorkloadSelector == "":
 		return errors.New("neither peerIP nor peerSelector nor localWorkloadSelector is given")
-	case g.PeerSelector == "" && g.ASNumber == 0:
-		return errors.New("asNumber is missing, which peerIP and localWorkloadSelector need")
+	case g.LocalWorkloadSelector != "" && g.ASNumber == 0:
+		return errors.New("asNumber is missing, which localWorkloadSelector needs")
 	}
 	if g.PeerIP != "" {
 		var err error

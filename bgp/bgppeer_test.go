@@ -113,7 +113,7 @@ func TestBGPPeers(t *testing.T) {
 			bgpPeer{Name: "good", PeerIP: "192.0.2.2", ASNumber: 64900},
 			bgpPeer{Name: "ugly", PeerIP: "tor", ASNumber: 1},
 		)), "192.0.2.2/64900 A global",
-			"BGPPeer(bad): asNumber is missing, which peerIP and localWorkloadSelector need\n" +
+			"BGPPeer(bad): no session to 192.0.2.1: asNumber is missing, which peerIP needs\n" +
 				`BGPPeer(ugly): peerIP "tor" is not the address of a router, or address:port, or ` +
 				`[IPv6 address]:port`},
 		{"no labels of a profile", "a", cluster(meshOff, peered(
@@ -144,7 +144,7 @@ func TestBGPPeers(t *testing.T) {
 				"peerSelector are given\n" +
 				"BGPPeer(q): neither peerIP nor peerSelector nor localWorkloadSelector is given\n" +
 				"BGPPeer(v): localWorkloadSelector is given beside peerIP or peerSelector\n" +
-				"BGPPeer(w): asNumber is missing, which peerIP and localWorkloadSelector need"},
+				"BGPPeer(w): asNumber is missing, which localWorkloadSelector needs"},
 		{"bad selectors cost only their BGPPeer", "a", cluster(meshOff, peered(
 			bgpPeer{Name: "n", NodeSelector: "rack", PeerIP: tor, ASNumber: 64900},
 			bgpPeer{Name: "p", PeerSelector: "(all()"},
@@ -243,6 +243,21 @@ func TestBGPPeers(t *testing.T) {
 		{"reverse needs our port, where one is given", "b",
 			cluster(meshOff,
 				peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10:179", ASNumber: 64512})),
+			"", ""},
+		// As its peer dials a port where nobody listens, it does not wait for that one.
+		{"reverse with a port, where none is given", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "c", PeerIP: "172.30.8.9:1790", ASNumber: 64512})),
+			"c/64801 A node", ""},
+		{"reverse with the port that is not given", "a",
+			cluster(meshOff,
+				peered(bgpPeer{Name: "x", Node: "c", PeerIP: "172.30.8.9:179", ASNumber: 64512})),
+			"c/64801 P node", ""},
+		{"reverse without an AS, which is the cluster's", "b",
+			cluster(meshOff, peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.8.10"})),
+			"a/64512 P node", ""},
+		{"reverse without an AS, which is not ours", "c",
+			cluster(meshOff, peered(bgpPeer{Name: "x", Node: "a", PeerIP: "172.30.9.20"})),
 			"", ""},
 		{"reverse switched off", "b",
 			cluster(meshOff,

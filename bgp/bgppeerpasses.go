@@ -31,6 +31,10 @@ func (p *peering) forward(all []given, scope Scope) {
 
 // toAddress asks for the session to the peerIP of g.
 func (p *peering) toAddress(g given) {
+	if g.ASNumber == 0 { // BIRD refuses it, too; the other end knows our AS
+		p.problem(g.key, "no session to %s: asNumber is missing, which peerIP needs", g.addr)
+		return
+	}
 	own, ok := addressOf(p.node, familyOf(g.addr))
 	if !ok {
 		if g.Node != "" { // a peer of several nodes may well be meant for the others
@@ -94,6 +98,9 @@ func (p *peering) toNodes(g given, f family, scope Scope, meant func(calico.Node
 		}
 		session := p.toNode(own, addr, n)
 		session.Client = p.isClient(session, n.RouteReflectorClusterID)
+		if g.addr == own && g.port != 0 && g.port != listenPort(p.node.Name, p.s) {
+			session.Passive = false // nobody listens where the other end dials
+		}
 		p.ask(p.apply(g, scope, session))
 	}
 }
@@ -114,14 +121,16 @@ func (p *peering) reverse(all []given) {
 }
 
 // isPeerOf reports whether this node is a peer that g means in family f: it has the labels, or the
-// peerIP, AS and port.
+// peerIP, AS and port. As in confd (client.go, nodesWithIPPortAndAS), an AS that is not given is
+// the cluster's, and any port will do where no listenPort is set.
 func (p *peering) isPeerOf(g given, f family) bool {
 	if g.PeerSelector != "" {
 		return g.peers.Matches(p.node.Labels)
 	}
 	own, ok := addressOf(p.node, f)
-	return ok && own == g.addr && g.ASNumber == nodeAS(p.node, p.s) &&
-		(g.port == 0 || g.port == listenPort(p.node.Name, p.s))
+	set := listenPortSet(p.node.Name, p.s)
+	return ok && own == g.addr && cmp.Or(g.ASNumber, globalAS(p.s)) == nodeAS(p.node, p.s) &&
+		(g.port == 0 || set == 0 || g.port == set)
 }
 
 // portOf returns the port to dial at addr where none is given: a Calico node of that address and AS

@@ -412,8 +412,9 @@ func TestLogLevel(t *testing.T) {
 		{"nothing is less than errors", "None", "", slog.LevelError, ""},
 		{"no severity", "loud", "", slog.LevelInfo,
 			`BGPConfiguration(default): logSeverityScreen "loud" is no severity: Info is used`},
-		{"no severity at the node", "Error", "debug", slog.LevelInfo,
-			`BGPConfiguration(node.a): logSeverityScreen "debug" is no severity: Info is used`},
+		{"no severity at the node", "Error", "mute", slog.LevelInfo,
+			`BGPConfiguration(node.a): logSeverityScreen "mute" is no severity: Info is used`},
+		{"in any case", "dEBUG", "", slog.LevelDebug, ""},
 	} {
 		s := cluster(configured(bgpConfig{LogSeverityScreen: tc.cluster}))
 		s.BGPConfigurations["node.a"] = bgpConfig{LogSeverityScreen: tc.node}
@@ -632,6 +633,7 @@ func TestOneBadPeer(t *testing.T) {
 			bad.PeerIP, bad.PeerSelector = "10.0.0.9", "all()"
 		case 3:
 			bad.PeerIP, bad.PeerSelector, bad.ASNumber = "10.0.0.9", "", 0
+			bad.Node, bad.NodeSelector = "a", "" // a problem of the nodes that it is for
 		case 4:
 			bad.PeerIP, bad.PeerSelector, bad.LocalWorkloadSelector = "", "", ""
 		}

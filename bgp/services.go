@@ -69,13 +69,14 @@ func servicesOf(n calico.Node, s *calico.Snapshot, o Options) services {
 	return out
 }
 
-// readServiceRanges leaves out what is no prefix.
+// readServiceRanges leaves out what is no prefix. The CRD lets a cidr be empty, and confd passes
+// that over.
 func readServiceRanges(
 	conf calico.BGPConfiguration, o Options, say func(format string, args ...any),
 ) serviceRanges {
 	read := func(field string, texts []string) []netip.Prefix {
 		for _, text := range texts {
-			if len(prefixes([]string{text})) == 0 {
+			if text != "" && len(prefixes([]string{text})) == 0 {
 				say("%s: cidr %q is not a prefix", field, text)
 			}
 		}

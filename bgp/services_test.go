@@ -68,6 +68,9 @@ func TestServices(t *testing.T) {
 				"\n" +
 				`BGPConfiguration(default): serviceExternalIPs: cidr ` +
 				`"10.96.0.0/33" is not a prefix`},
+		{"an empty one is none, and no mistake",
+			cluster(configured(bgpConfig{ServiceClusterIPs: []string{"10.96.0.0/12", ""}})),
+			Options{}, "[10.96.0.0/12]", "[]", "[10.96.0.0/12]", whole},
 		{"a replaced one does not matter",
 			cluster(configured(bgpConfig{ServiceClusterIPs: []string{"x"}})),
 			Options{ClusterIPs: pfx("10.97.0.0/16")},

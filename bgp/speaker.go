@@ -1,11 +1,13 @@
 package bgp
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 
 	"vpp-route-agent/internal/calico"
 )
@@ -65,12 +67,13 @@ func nodeAS(n calico.Node, s *calico.Snapshot) uint32 {
 
 // listenPort is the port on which a node's BGP speaker listens, and which its peers dial.
 func listenPort(node string, s *calico.Snapshot) uint16 {
-	for _, name := range []string{"node." + node, "default"} {
-		if port := s.BGPConfigurations[name].ListenPort; port != 0 {
-			return port
-		}
-	}
-	return defaultPort
+	return cmp.Or(listenPortSet(node, s), defaultPort)
+}
+
+// listenPortSet is what BGPConfigurations say of listenPort, 0 if they say nothing.
+func listenPortSet(node string, s *calico.Snapshot) uint16 {
+	return cmp.Or(s.BGPConfigurations["node."+node].ListenPort,
+		s.BGPConfigurations["default"].ListenPort)
 }
 
 // ChooseRouterID returns the router ID that CALICO_ROUTER_ID asks for: empty is the node's IPv4
@@ -98,12 +101,12 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 	return id, nil
 }
 
-// severities are what logSeverityScreen may say. Fatal and None leave errors in: they are few, and
-// the last thing to do without.
+// severities are what logSeverityScreen may say, in any case. Fatal and None leave errors in: they
+// are few, and the last thing to do without.
 var severities = map[string]slog.Level{
-	"Trace": slog.LevelDebug, "Debug": slog.LevelDebug, "Info": slog.LevelInfo,
-	"Warning": slog.LevelWarn, "Error": slog.LevelError, "Fatal": slog.LevelError,
-	"None": slog.LevelError,
+	"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warning": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError,
+	"none": slog.LevelError,
 }
 
 // LogLevel returns the log level that logSeverityScreen asks for at a node; the node's own
@@ -119,7 +122,7 @@ func logLevel(self string, s *calico.Snapshot) (slog.Level, []calico.Problem) {
 		if asked == "" {
 			continue
 		}
-		if level, ok := severities[asked]; ok {
+		if level, ok := severities[strings.ToLower(asked)]; ok {
 			return level, nil
 		}
 		return slog.LevelInfo, []calico.Problem{
