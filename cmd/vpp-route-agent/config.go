@@ -195,7 +195,9 @@ func loadConfig(flags *pflag.FlagSet, env environment) (config, error) {
 		return config{}, err
 	}
 	c.ownLogLevel = given["log-level"]
-	c.findDatastore(env, given)
+	if err := c.findDatastore(env, given); err != nil {
+		return config{}, err
+	}
 	return c, c.check(given)
 }
 

@@ -240,6 +240,9 @@ func TestWrongConfigurationIsOneSentence(t *testing.T) {
 			`--etcd-port: "0" is not a port`},
 		"bad scheme of etcd": {[]string{"--etcd-scheme=ftp"}, nil, "",
 			"is not one of http, https"},
+		"endpoints from DNS": {nil, map[string]string{"ETCD_DISCOVERY_SRV": "example.org",
+			"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "",
+			"ETCD_DISCOVERY_SRV is not supported: name etcd's endpoints in ETCD_ENDPOINTS"},
 		"password file missing": {[]string{"--etcd-password-file=/nonexistent"}, nil, "",
 			"/nonexistent"},
 		"password in two places": {[]string{"--etcd-password-file=/etc/passwd"},
@@ -527,6 +530,9 @@ func TestDatastore(t *testing.T) {
 		{map[string]string{"K8S_API_ENDPOINT": "https://192.0.2.1:6443"}, inKubernetes},
 		{map[string]string{"ETCD_ENDPOINTS": "http://192.0.2.1:2379",
 			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
+		{map[string]string{"ETCD_DISCOVERY_SRV": "example.org",
+			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
+		{map[string]string{"ETCD_DISCOVERY_SRV": ""}, etcdv3}, // as calicoctl node run has it
 	} {
 		c, err := load(t, nil, tc.env, "")
 		if err != nil || c.datastoreType != tc.want {

@@ -32,19 +32,26 @@ const (
 
 // findDatastore decides where --datastore-type does not say it: as calico-node does, but that
 // without any of both it is the etcd of this host.
-func (c *config) findDatastore(env environment, given map[string]bool) {
+func (c *config) findDatastore(env environment, given map[string]bool) error {
+	hasEndpoints := given["etcd-endpoints"] || c.etcdLegacy != (legacyEndpoint{})
+	for _, name := range calicoEnv("ETCD_DISCOVERY_SRV") {
+		if domain, _ := env(name); domain != "" && !hasEndpoints && !c.inKubernetes() {
+			return fmt.Errorf("%s is not supported: name etcd's endpoints in ETCD_ENDPOINTS", name)
+		}
+	}
 	if c.datastoreType != "" {
-		return
+		return nil
 	}
 	inPod, _ := env("KUBERNETES_SERVICE_HOST")
 	switch {
-	case given["etcd-endpoints"] || c.etcdLegacy != (legacyEndpoint{}):
+	case hasEndpoints:
 		c.datastoreType = etcdv3
 	case inPod != "" || c.kube.Kubeconfig != "" || c.kube.Server != "":
 		c.datastoreType = inKubernetes
 	default:
 		c.datastoreType = etcdv3
 	}
+	return nil
 }
 
 // inKubernetes reports whether Calico's data are in the Kubernetes API.

@@ -401,8 +401,8 @@ func TestReadObject(t *testing.T) {
 		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"a"}}`: "",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`: `kind "Secret" of v1 is ` +
 			`not one of Node, Pod, Service`,
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`: `Pod(a): metadata.namespace ` +
-			`is ""`,
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","namespace":"x"}}`: `Node(x/a): ` +
+			`metadata.namespace is "x"`,
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a/b"}}`: `Node: metadata.name ` +
 			`"a/b" is not a name`,
 		`{"apiVersion":"projectcalico.org/v3","kind":"Node"}`: "none",
@@ -413,5 +413,10 @@ func TestReadObject(t *testing.T) {
 		if is != (wrong != "none") || is && fmt.Sprint(err) != or(wrong, "<nil>") {
 			t.Errorf("%s: %t, %v", text, is, err)
 		}
+	}
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`
+	o, _, err := ReadObject([]byte(pod))
+	if got := o.kind.title(o.object); err != nil || got != "Pod(default/a)" {
+		t.Errorf("%s: %s, %v", pod, got, err)
 	}
 }

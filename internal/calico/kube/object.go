@@ -27,8 +27,8 @@ var groups = map[string][]kind{
 	"projectcalico.org/v3": {ipamBlocks},
 }
 
-// ReadObject reads an object of Kubernetes from JSON, and reports whether it is one. What it says
-// is not looked at until Put.
+// ReadObject reads an object of Kubernetes from JSON, and reports whether it is one. One that lacks
+// its namespace is in "default", as for kubectl. What it says is not looked at until Put.
 func ReadObject(text []byte) (o Object, is bool, err error) {
 	var head struct {
 		APIVersion string   `json:"apiVersion"`
@@ -45,10 +45,13 @@ func ReadObject(text []byte) (o Object, is bool, err error) {
 			continue
 		}
 		o = Object{k, object{head.Metadata.Namespace, head.Metadata.Name, text}}
+		if k.namespaced {
+			o.object.namespace = cmp.Or(o.object.namespace, "default")
+		}
 		switch {
 		case o.object.name == "" || strings.Contains(o.object.name, "/"):
 			return o, true, fmt.Errorf("%s: metadata.name %q is not a name", k.name, o.object.name)
-		case k.namespaced != (o.object.namespace != ""):
+		case !k.namespaced && o.object.namespace != "":
 			return o, true, fmt.Errorf("%s: metadata.namespace is %q", k.title(o.object),
 				o.object.namespace)
 		}

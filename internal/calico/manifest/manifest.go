@@ -44,6 +44,10 @@ type Metadata struct {
 	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
+	// of Kubernetes, and no meaning here
+	OwnerReferences json.RawMessage `json:"ownerReferences,omitempty"`
+	Finalizers      json.RawMessage `json:"finalizers,omitempty"`
+	ManagedFields   json.RawMessage `json:"managedFields,omitempty"`
 }
 
 // Manifest is what a file has: Calico's resources, and objects of Kubernetes that stand for some.

@@ -44,7 +44,9 @@ metadata: {resourceVersion: "77"}
 items:
 - apiVersion: projectcalico.org/v3
   kind: Node
-  metadata: {name: a, creationTimestamp: null, resourceVersion: "5", generation: 2}
+  metadata: {name: a, creationTimestamp: null, resourceVersion: "5", generation: 2,
+    ownerReferences: [{kind: Node, name: a, uid: 1-2}], finalizers: [example.com/f],
+    managedFields: [{manager: kubectl, fieldsV1: {"f:spec": {}}}]}
   spec: {}
   status: {}
 - apiVersion: projectcalico.org/v3
