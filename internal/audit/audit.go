@@ -169,11 +169,7 @@ func distinct(all []holder) []holder {
 
 func (a *auditor) isMigrating(w calico.WorkloadEndpoint) bool {
 	return slices.ContainsFunc(a.Cluster.Migrations, func(m calico.LiveMigration) bool {
-		return w.Workload != "" && slices.ContainsFunc([]calico.MigrationEnd{m.Source, m.Target},
-			func(e calico.MigrationEnd) bool {
-				return e.Workload == w.Workload && e.Orchestrator == w.Orchestrator &&
-					(e.Endpoint == "" || e.Endpoint == w.Endpoint)
-			})
+		return m.Source.Is(w) || m.Target.Is(w)
 	})
 }
 

@@ -45,7 +45,7 @@ var kinds = map[Kind]anyKind{
 	KindLiveMigration: kind[string, LiveMigration]{decode: decodeLiveMigration, index: Key.name,
 		in: func(c *contents) *map[string]LiveMigration { return &c.LiveMigrations },
 		here: func(m LiveMigration, node string) bool {
-			return m.Source.Host == node || m.Target.Host == node
+			return m.Source.Host == node || m.Target.Host == node || m.Target.Job != ""
 		}},
 	KindFelixConfiguration: kind[string, FelixConfiguration]{
 		decode: decodeFelixConfiguration, index: Key.name,

@@ -1,8 +1,8 @@
 package calico
 
-// migrationEnd is an end of a LiveMigration: an endpoint, or all of a workload. A target by
-// selector exists only in the Kubernetes datastore and is ignored. Upstream's type has no JSON
-// tags, hence capital names; encoding/json accepts both.
+// migrationEnd is an end of a LiveMigration: an endpoint, or all of a workload. Upstream has
+// targets by selector, too, which are never stored: it makes them of what KubeVirt stores. Its type
+// has no JSON tags, hence capital names; encoding/json accepts both.
 type migrationEnd struct {
 	WorkloadEndpoint *migrationIdentifier `json:"workloadEndpoint"`
 	Workload         *migrationIdentifier `json:"workload"`

@@ -59,16 +59,20 @@ func TestLiveMigrations(t *testing.T) {
 func TestMigrationEnd(t *testing.T) {
 	w := WorkloadEndpoint{Namespace: "ns", Node: "a", Orchestrator: "openstack", Workload: "vm",
 		Endpoint: "p"}
+	end := func(host, orchestrator, workload, endpoint string) MigrationEnd {
+		return MigrationEnd{Host: host, Orchestrator: orchestrator, Workload: workload,
+			Endpoint: endpoint}
+	}
 	for name, tc := range map[string]struct {
 		end  MigrationEnd
 		want bool
 	}{
-		"the endpoint":           {MigrationEnd{"a", "openstack", "ns/vm", "p"}, true},
-		"without namespace":      {MigrationEnd{"a", "openstack", "vm", "p"}, true},
-		"the whole workload":     {MigrationEnd{"a", "openstack", "ns/vm", ""}, true},
-		"on another host":        {MigrationEnd{"b", "openstack", "ns/vm", "p"}, false},
-		"another endpoint":       {MigrationEnd{"a", "openstack", "ns/vm", "q"}, false},
-		"another orchestrator":   {MigrationEnd{"a", "k8s", "ns/vm", "p"}, false},
+		"the endpoint":           {end("a", "openstack", "ns/vm", "p"), true},
+		"without namespace":      {end("a", "openstack", "vm", "p"), true},
+		"the whole workload":     {end("a", "openstack", "ns/vm", ""), true},
+		"on another host":        {end("b", "openstack", "ns/vm", "p"), false},
+		"another endpoint":       {end("a", "openstack", "ns/vm", "q"), false},
+		"another orchestrator":   {end("a", "k8s", "ns/vm", "p"), false},
 		"nothing names anything": {MigrationEnd{}, false},
 	} {
 		if got := tc.end.Is(w); got != tc.want {
@@ -77,6 +81,39 @@ func TestMigrationEnd(t *testing.T) {
 	}
 	if (MigrationEnd{Host: "a"}).Is(WorkloadEndpoint{Node: "a"}) {
 		t.Error("an end without a workload names a workload without a name")
+	}
+}
+
+// A Pod is named without its node, and a target of KubeVirt by labels (convertVMIMToLiveMigration).
+func TestMigrationEndOfAPod(t *testing.T) {
+	pod := func(labels ...string) WorkloadEndpoint {
+		w := WorkloadEndpoint{Namespace: "ns", Node: "a", Orchestrator: "k8s", Workload: "p",
+			Endpoint: "eth0", Labels: map[string]string{}}
+		for i := 0; i < len(labels); i += 2 {
+			w.Labels[labels[i]] = labels[i+1]
+		}
+		return w
+	}
+	const job, id, name = "kubevirt.io/migrationJobUID", "vmi.kubevirt.io/id", "vm.kubevirt.io/name"
+	source := MigrationEnd{Orchestrator: "k8s", Workload: "ns/p"}
+	target := MigrationEnd{Machine: "m", Job: "1-2"}
+	for text, tc := range map[string]struct {
+		end  MigrationEnd
+		pod  WorkloadEndpoint
+		want bool
+	}{
+		"the source":           {source, pod(), true},
+		"another Pod":          {MigrationEnd{Orchestrator: "k8s", Workload: "ns/q"}, pod(), false},
+		"of another namespace": {MigrationEnd{Orchestrator: "k8s", Workload: "x/p"}, pod(), false},
+		"the target":           {target, pod(job, "1-2", id, "m"), true},
+		"of an older KubeVirt": {target, pod(job, "1-2", name, "m"), true},
+		"of another migration": {target, pod(job, "3-4", id, "m"), false},
+		"of another machine":   {target, pod(job, "1-2", id, "n", name, "n"), false},
+		"without labels":       {target, pod(), false},
+	} {
+		if got := tc.end.Is(tc.pod); got != tc.want {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,6 +167,7 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 		InterfaceName string `json:"interfaceName"`
 		Orchestrator  string `json:"orchestrator"`
 		Workload      string `json:"workload"`
+		Pod           string `json:"pod"`
 		Endpoint      string `json:"endpoint"`
 	}
 	labels, err := decodeSpec(k, value, &spec)
@@ -175,7 +177,8 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 	w := WorkloadEndpoint{
 		Namespace: k.Namespace, Name: k.Name, Labels: labels, Node: spec.Node,
 		InterfaceName: spec.InterfaceName,
-		Orchestrator:  spec.Orchestrator, Workload: spec.Workload, Endpoint: spec.Endpoint,
+		Orchestrator:  spec.Orchestrator, Workload: cmp.Or(spec.Workload, spec.Pod),
+		Endpoint: spec.Endpoint,
 	}
 	for i, text := range spec.IPNetworks {
 		p, err := ParseNetwork(text)

@@ -202,27 +202,47 @@ type WorkloadEndpoint struct {
 	IPNetworks      []netip.Prefix
 	FloatingIPs     []netip.Addr // ipNATs[].externalIP
 	InterfaceName   string
-	// identifies the workload for LiveMigrations; empty for Kubernetes pods
+	// identifies the workload, which may be a Pod, for LiveMigrations
 	Orchestrator, Workload, Endpoint string
 }
 
 // LiveMigration is the migration of a running machine (Calico ≥ 3.32). OpenStack's driver writes it
-// before the endpoint on the target, and deletes it afterwards. See libcalico-go
-// lib/apis/internalapi/livemigration.go.
+// before the endpoint on the target, and deletes it afterwards; of KubeVirt it is a migration under
+// way. See libcalico-go lib/apis/internalapi/livemigration.go.
 type LiveMigration struct {
 	Namespace, Name string
 	Source, Target  MigrationEnd
 }
 
 // MigrationEnd identifies a WorkloadEndpoint, or without Endpoint all of a workload.
-type MigrationEnd struct{ Host, Orchestrator, Workload, Endpoint string }
+type MigrationEnd struct {
+	Host, Orchestrator, Workload, Endpoint string
+	// Machine and Job are of a target of KubeVirt instead, whose Pod has them as labels.
+	Machine string `json:",omitempty"`
+	Job     string `json:",omitempty"`
+}
 
-// Is reports whether e identifies w. As in Felix, a workload includes its namespace.
+// Labels of a machine's Pods (kubevirt.io/api/core/v1); its name is in either of the latter two.
+const (
+	jobLabel        = "kubevirt.io/migrationJobUID"
+	machineLabel    = "vmi.kubevirt.io/id"
+	oldMachineLabel = "vm.kubevirt.io/name"
+)
+
+// Is reports whether e identifies w. As in Felix, a workload includes its namespace, and a Pod has
+// one name in the whole cluster.
 func (e MigrationEnd) Is(w WorkloadEndpoint) bool {
-	return e.Host != "" && e.Host == w.Node && e.Orchestrator == w.Orchestrator &&
-		(e.Endpoint == "" || e.Endpoint == w.Endpoint) &&
+	if e.Job != "" {
+		return w.Labels[jobLabel] == e.Job &&
+			(w.Labels[machineLabel] == e.Machine || w.Labels[oldMachineLabel] == e.Machine)
+	}
+	return (e.Orchestrator == OrchestratorKubernetes || e.Host != "" && e.Host == w.Node) &&
+		e.Orchestrator == w.Orchestrator && (e.Endpoint == "" || e.Endpoint == w.Endpoint) &&
 		w.Workload != "" && (e.Workload == w.Namespace+"/"+w.Workload || e.Workload == w.Workload)
 }
+
+// OrchestratorKubernetes is the Orchestrator of Pods.
+const OrchestratorKubernetes = "k8s"
 
 // FelixConfiguration is the part of a Calico FelixConfiguration that affects routes between nodes.
 // Unset fields are zero.

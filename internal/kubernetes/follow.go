@@ -92,6 +92,9 @@ type Published struct {
 	Lacking []string
 }
 
+// Lacks reports whether r, which is Separate, could not be read.
+func (p Published) Lacks(r Resource) bool { return slices.Contains(p.Lacking, r.Kind()) }
+
 // Status is the state of a Follower, for people and metrics.
 type Status struct {
 	Server string

@@ -76,6 +76,11 @@ var (
 		items: func(c converter, place, name string, o object) []placed {
 			return []placed{{place, sliceItem(name, c.node, o)}}
 		}}
+	machineMigrations = kind{plural: "virtualmachineinstancemigrations", namespaced: true,
+		name: "VirtualMachineInstanceMigration",
+		items: func(_ converter, place, name string, o object) []placed {
+			return []placed{{place, migrationItem(name, o)}}
+		}}
 	ipPools             = resource("ippools", calico.KindIPPool)
 	bgpConfigurations   = resource("bgpconfigurations", calico.KindBGPConfiguration)
 	bgpPeers            = resource("bgppeers", calico.KindBGPPeer)

@@ -193,7 +193,7 @@ func TestPods(t *testing.T) {
 	wep := func(ips ...string) calico.WorkloadEndpoint {
 		w := calico.WorkloadEndpoint{Namespace: "shop", Name: "edge--7-k8s-web--1-eth0",
 			Node: "edge-7", InterfaceName: vethName("shop", "web-1"), Orchestrator: "k8s",
-			Endpoint: "eth0", Labels: map[string]string{
+			Workload: "web-1", Endpoint: "eth0", Labels: map[string]string{
 				"projectcalico.org/namespace":    "shop",
 				"projectcalico.org/orchestrator": "k8s",
 			}}

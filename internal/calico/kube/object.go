@@ -22,6 +22,7 @@ type Object struct {
 var groups = map[string][]kind{
 	"v1":                  {nodes, pods, services},
 	"discovery.k8s.io/v1": {endpointSlices},
+	"kubevirt.io/v1":      {machineMigrations},
 	"crd.projectcalico.org/v1": {ipPools, bgpConfigurations, bgpPeers, bgpFilters,
 		felixConfigurations, clusterInformations, blockAffinities, ipamBlocks},
 	"projectcalico.org/v3": {ipamBlocks},

@@ -53,9 +53,11 @@ func podItem(name string, o object) calico.Item {
 	}
 	w := calico.WorkloadEndpoint{
 		Namespace: o.namespace,
-		Name:      calico.WorkloadEndpointName(p.Spec.NodeName, "k8s", o.name, "eth0"),
-		Labels:    podLabels(o.namespace, p), Node: p.Spec.NodeName,
-		InterfaceName: vethName(o.namespace, o.name), Orchestrator: "k8s", Endpoint: "eth0",
+		Name: calico.WorkloadEndpointName(p.Spec.NodeName, calico.OrchestratorKubernetes,
+			o.name, "eth0"),
+		Labels: podLabels(o.namespace, p), Node: p.Spec.NodeName,
+		InterfaceName: vethName(o.namespace, o.name),
+		Orchestrator:  calico.OrchestratorKubernetes, Workload: o.name, Endpoint: "eth0",
 	}
 	item := calico.Item{Name: name,
 		Key: calico.Key{Kind: calico.KindWorkloadEndpoint, Namespace: w.Namespace, Name: w.Name}}
@@ -129,7 +131,7 @@ func podLabels(namespace string, p podObject) map[string]string {
 		labels = map[string]string{}
 	}
 	labels["projectcalico.org/namespace"] = namespace
-	labels["projectcalico.org/orchestrator"] = "k8s"
+	labels["projectcalico.org/orchestrator"] = calico.OrchestratorKubernetes
 	if sa := p.Spec.ServiceAccountName; sa != "" && len(sa) < 63 {
 		labels["projectcalico.org/serviceaccount"] = sa
 	}

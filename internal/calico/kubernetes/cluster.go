@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/calico/kube"
@@ -21,7 +23,7 @@ func ReadCluster(ctx context.Context, client *kubernetes.Client, cfg Config) (*c
 		}
 		d.Group = group
 	}
-	all := []kubernetes.Resource{core("nodes"), core("pods")}
+	all := []kubernetes.Resource{core("nodes"), core("pods"), migrations}
 	for _, plural := range []string{"clusterinformations", "ippools", "bgpconfigurations",
 		"bgpfilters", "bgppeers", "ipamblocks", "blockaffinities"} {
 		if !d.UsePodCIDR || plural != "ipamblocks" && plural != "blockaffinities" {
@@ -44,7 +46,9 @@ func ReadCluster(ctx context.Context, client *kubernetes.Client, cfg Config) (*c
 				}
 				return nil
 			})
-		if err != nil {
+		var refused *kubernetes.RequestError
+		isAbsent := errors.As(err, &refused) && refused.Status == http.StatusNotFound
+		if err != nil && !(isAbsent && r == migrations) {
 			return nil, err
 		}
 	}

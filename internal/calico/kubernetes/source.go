@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -124,7 +125,7 @@ func (s *Source) publish(p kubernetes.Published) {
 		snap.Versions[kind] = calico.Version(v)
 	}
 	switch {
-	case !s.data.readsServices() || len(p.Lacking) > 0:
+	case !s.data.readsServices() || slices.ContainsFunc(services(), p.Lacks):
 		snap.Services, snap.Endpoints = nil, nil
 	case snap.Services == nil:
 		snap.Services = map[string]calico.Service{}
@@ -163,7 +164,7 @@ func (d *data) Resources() []kubernetes.Resource {
 		}
 		pods := core("pods")
 		pods.Fields = "spec.nodeName=" + d.Node
-		all = append(all, pods)
+		all = append(all, pods, migrations)
 	}
 	if d.readsServices() {
 		all = append(all, services()...)
@@ -201,6 +202,10 @@ func services() []kubernetes.Resource {
 	return []kubernetes.Resource{all, {Group: "discovery.k8s.io", Version: "v1",
 		Plural: "endpointslices", Optional: true, Separate: true}}
 }
+
+// migrations are KubeVirt's, of machines that run in Pods.
+var migrations = kubernetes.Resource{Group: "kubevirt.io", Version: "v1",
+	Plural: "virtualmachineinstancemigrations", Optional: true, Separate: true}
 
 func core(plural string) kubernetes.Resource {
 	return kubernetes.Resource{Version: "v1", Plural: plural}
