@@ -59,16 +59,17 @@ func removeDeadSocket(path string) error {
 	return os.Remove(path)
 }
 
-// writeTimeout bounds the transfer of an answer to the client.
-const writeTimeout = time.Minute
+const (
+	// readTimeout bounds the transfer of a request, also of a body that nobody reads.
+	readTimeout = 10 * time.Second
+	// writeTimeout bounds the transfer of an answer to the client.
+	writeTimeout = time.Minute
+)
 
 // Serve answers HTTP on l until ctx ends. Slow clients are cut off, so that none holds a file
 // descriptor of the agent.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: writeTimeout,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	}
+	s := server(h, readTimeout)
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -80,4 +81,11 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return err
+}
+
+func server(h http.Handler, read time.Duration) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: read / 2, ReadTimeout: read, WriteTimeout: writeTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
 }

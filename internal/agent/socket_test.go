@@ -1,13 +1,20 @@
 package agent
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
@@ -80,5 +87,74 @@ func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "run")); err != nil ||
 		info.Mode().Type() != fs.ModeDir {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// A body that does not come ends the connection, whether or not the handler reads it. One that came
+// leaves the answer all the time it takes, and the connection is used again.
+func TestABodyComesInTimeOrNotAtAll(t *testing.T) {
+	const within = 200 * time.Millisecond
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if _, err := io.ReadAll(r.Body); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			t.Errorf("%s: ended: %v", r.Method, r.Context().Err())
+		case <-time.After(3 * within):
+			fmt.Fprintln(w, "ok")
+		}
+	})
+	quick := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
+	for _, tc := range []struct {
+		name    string
+		h       http.Handler
+		request string
+		want    string // of what is answered
+		stays   bool
+	}{
+		{"not read", quick, "GET / HTTP/1.1\r\nContent-Length: 9\r\n", "200 OK", false},
+		{"read", slow, "POST / HTTP/1.1\r\nContent-Length: 9\r\n", "400 Bad Request", false},
+		{"in chunks", slow, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+			"400 Bad Request", false},
+		{"none", slow, "GET / HTTP/1.1\r\n", "200 OK", true},
+		{"it came", slow, "POST / HTTP/1.1\r\nContent-Length: 0\r\n", "200 OK", true},
+		{"all of it", slow, "POST / HTTP/1.1\r\nContent-Length: 2\r\nHost: x\r\n\r\nhi",
+			"200 OK", true},
+	} {
+		s := httptest.NewUnstartedServer(nil)
+		s.Config = server(tc.h, within)
+		s.Start()
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := tc.request
+		if !strings.Contains(text, "Host:") {
+			text += "Host: x\r\n\r\n"
+		}
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprint(c, text)
+		in := bufio.NewReader(c)
+		got, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		_, _ = io.Copy(io.Discard, got.Body)
+		if got.Status != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got.Status, tc.want)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(5 * within))
+		_, err = in.ReadByte()
+		if stays := errors.Is(err, os.ErrDeadlineExceeded); stays != tc.stays {
+			t.Errorf("%s: then %v; the connection is to stay: %t", tc.name, err, tc.stays)
+		}
+		c.Close()
+		s.Close()
 	}
 }
