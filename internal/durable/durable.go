@@ -6,6 +6,7 @@ package durable
 import (
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // WriteFile replaces the file at path, which only its owner may read. When it returns, the file
@@ -44,4 +45,21 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// endWait bounds how long the end of a program waits for a disk that stalls.
+const endWait = time.Second
+
+// AtTheEnd has a program that ends write what is left. A disk that stalls does not keep it: what is
+// not written then is lost, as by a crash.
+func AtTheEnd(write func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		write()
+	}()
+	select {
+	case <-done:
+	case <-time.After(endWait):
+	}
 }

@@ -85,11 +85,12 @@ func (k *Keeper) Status() Status {
 	return k.status
 }
 
-// Run passes snapshots on until ctx ends and returns nil. Call it once.
+// Run passes snapshots on until ctx ends and returns nil. It does not wait for a disk that stalls.
+// Call it once.
 func (k *Keeper) Run(ctx context.Context) error {
 	newest := make(chan *calico.Snapshot, 1)
 	var writing sync.WaitGroup
-	defer writing.Wait()
+	defer func() { durable.AtTheEnd(writing.Wait) }()
 	defer close(newest)
 	writing.Go(func() { k.keep(newest) })
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,4 +254,35 @@ func TestWritingTakesAShareOfItsTime(t *testing.T) {
 			t.Errorf("after %s nothing is written for %s, want %s", took, got, want)
 		}
 	}
+}
+
+// A disk that stalls does not keep the agent from ending, or from handing over to a new process.
+func TestAStalledDiskDoesNotHoldUpTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	stalled := filepath.Join(dir, "snapshot.json.new") // nobody reads it, so it cannot be opened
+	if err := syscall.Mkfifo(stalled, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := make(chan *calico.Snapshot, 1)
+	k := New(dir, "edge-5", calico.Needs{}, in, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- k.Run(ctx) }()
+	in <- small()
+	<-k.Snapshots()
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil || !k.Status().Behind {
+			t.Errorf("%v, %+v", err, k.Status())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it has not ended after 20 s")
+	}
+	f, err := os.OpenFile(stalled, os.O_RDWR, 0) // the disk is back
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

@@ -158,7 +158,7 @@ func (c *copyOnDisk) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			c.write()
+			durable.AtTheEnd(func() { c.write() })
 			return
 		case <-wake:
 			due = time.After(writeDelay)

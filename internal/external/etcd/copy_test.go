@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"vpp-route-agent/internal/external"
 )
 
 // A client that changes something all the time does not keep the copy from being written.
@@ -63,4 +66,25 @@ func TestACutCopyIsSetAside(t *testing.T) {
 			t.Errorf("%d bytes, the next run: %v, %v", len(cut), k, err)
 		}
 	}
+}
+
+// A disk that stalls does not hold up the end.
+func TestAStalledCopyDoesNotHoldUpTheEnd(t *testing.T) {
+	e, _ := startEtcd(t)
+	put(t, e.Client(), aKey, aText)
+	dir := t.TempDir()
+	stalled := filepath.Join(dir, "external-etcd.json.new") // nobody reads it
+	must(t, syscall.Mkfifo(stalled, 0o600))
+	s, stop := start(t, e.Endpoint(), dir)
+	await(t, s, "a", func(st external.Snapshot) bool { return keys(st) == aKey })
+	ended := make(chan struct{})
+	go func() { stop(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("it has not ended after 20 s")
+	}
+	f, err := os.OpenFile(stalled, os.O_RDWR, 0) // the disk is back
+	must(t, err)
+	f.Close()
 }
