@@ -41,7 +41,7 @@ type kubeData struct {
 	now   *kubeObjects
 	known *kubeObjects // as published; nil: not all is listed yet
 	dirty bool
-	// listed are the names that the present list has had
+	// listed are the places of what the present list has had, or that changed during it
 	listed   map[string]bool
 	newest   uint64 // version
 	restored bool   // from a backup
@@ -65,7 +65,7 @@ func (d *kubeData) Put(r kubernetes.Resource, object []byte) {
 	name, changed := d.now.put(r.Plural, object, d.turn, time.Now())
 	d.dirty = d.dirty || changed
 	if d.listed != nil {
-		d.listed[name] = true
+		d.listed[kubePlace(r.Plural, name)] = true
 	}
 	if !changed && d.known != nil { // a Lease that was renewed is known at once
 		if l, ok := d.now.leases[name]; ok && r.Plural == "leases" {
@@ -95,7 +95,7 @@ func (d *kubeData) EndList(r kubernetes.Resource) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range d.now.names(r.Plural) {
-		if !d.listed[name] {
+		if !d.listed[kubePlace(r.Plural, name)] {
 			d.dirty = d.now.delete(r.Plural, name) || d.dirty
 		}
 	}

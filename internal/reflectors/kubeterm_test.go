@@ -1,0 +1,29 @@
+package reflectors
+
+import (
+	"testing"
+
+	"vpp-route-agent/internal/kubernetes"
+)
+
+// A Node that a list lacks is gone, though an object of another kind with its name changes during
+// the list.
+func TestAListLacksANodeWhoseNameAPeerHas(t *testing.T) {
+	d := &kubeData{changed: make(chan struct{}, 1), now: newKubeObjects()}
+	nodes := kubernetes.Resource{Version: "v1", Plural: "nodes"}
+	peers := kubernetes.Resource{Group: "crd.projectcalico.org", Version: "v1", Plural: "bgppeers"}
+	for _, name := range []string{"edge-1", "edge-2"} {
+		d.Put(nodes, []byte(`{"metadata":{"name":"`+name+`","resourceVersion":"5","annotations":{`+
+			`"projectcalico.org/IPv4Address":"10.0.0.1/24"}}}`))
+	}
+	d.BeginList()
+	d.Put(nodes, []byte(`{"metadata":{"name":"edge-2","resourceVersion":"6"}}`))
+	d.Put(peers, []byte(`{"metadata":{"name":"edge-1","resourceVersion":"9"},"spec":{}}`))
+	d.EndList(nodes)
+	if got := d.now.names("nodes"); len(got) != 1 || got[0] != "edge-2" {
+		t.Errorf("nodes after the list: %v", got)
+	}
+	if got := d.now.names("bgppeers"); len(got) != 1 {
+		t.Errorf("peers after the list: %v", got)
+	}
+}
