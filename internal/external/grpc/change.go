@@ -24,6 +24,16 @@ type Change struct {
 	Atomic bool
 	// WaitDone: the call also waits until no item is PENDING.
 	WaitDone bool
+	// Refuses says why the client may not change an item that is there; "": it may. nil: it may
+	// change all.
+	Refuses func(external.Item) string
+}
+
+func (c *Change) refuses(item external.Item) string {
+	if c.Refuses == nil {
+		return ""
+	}
+	return c.Refuses(item)
 }
 
 // Result is how an item of a change came out.
@@ -128,8 +138,15 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 	results = make([]Result, 0, len(c.Puts)+len(c.Deletes))
 	have := s.store.sources[c.Source]
 	use := s.store.use(c.Client)
+	stays := map[string]bool{} // although it is not among Puts
 	if c.Replace {
 		use.items, use.bytes = use.items-len(have), use.bytes-s.store.bytes[c.Source]
+		for key, item := range have {
+			if c.refuses(item) != "" {
+				stays[key] = true
+				use.items, use.bytes = use.items+1, use.bytes+sizeOf(item)
+			}
+		}
 	}
 	if have == nil {
 		use.sources++
@@ -144,6 +161,11 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 		}
 		named[item.Key] = true
 		before, there := have[item.Key]
+		if there && c.refuses(before) != "" {
+			result.refuse(external.Failed, c.refuses(before))
+			results = append(results, result)
+			continue
+		}
 		use.bytes += sizeOf(item)
 		if c.Replace || !there {
 			use.items++
@@ -169,7 +191,7 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 	if c.Replace {
 		deletes = nil
 		for key := range have {
-			if !named[key] {
+			if !named[key] && !stays[key] {
 				deletes = append(deletes, key)
 			}
 		}
@@ -177,12 +199,14 @@ func (s *Source) compare(c Change) (r record, items []external.Item, results []R
 	}
 	for _, key := range deletes {
 		result := Result{Key: key, Deleted: true, Verdict: &none}
-		_, there := have[key]
+		item, there := have[key]
 		switch {
 		case named[key]:
 			result.refuse(external.Invalid, twice)
 		case !there:
 			result.refuse(external.Nonexistent, "the client has no such item")
+		case c.refuses(item) != "":
+			result.refuse(external.Failed, c.refuses(item))
 		default:
 			r.Deletes = append(r.Deletes, key)
 		}

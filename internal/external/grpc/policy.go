@@ -153,6 +153,14 @@ func (c *Client) source(within string) string {
 	return name
 }
 
+// givesAway reports whether a source is that of an entry other than c, or within it.
+func (p Policy) givesAway(source string, c *Client) bool {
+	return slices.ContainsFunc(p.Clients, func(other Client) bool {
+		own := other.source("")
+		return own != Name && own != c.source("") && external.IsOf(source, own)
+	})
+}
+
 // limit refuses the items that they may not write.
 func (c *Client) limit(items []external.Item) {
 	for i := range items {
@@ -165,7 +173,12 @@ func (c *Client) limit(items []external.Item) {
 	}
 }
 
+// refuses says why they may not write an item, which deleting it is as well; "": they may.
 func (c *Client) refuses(item external.Item) string {
+	if len(c.Models)+len(c.Tables)+len(c.Interfaces)+len(c.SocketDirectories)+
+		len(c.Namespaces) == 0 {
+		return ""
+	}
 	model := external.ModelOf(item.Message).Name()
 	if len(c.Models) > 0 && !slices.Contains(c.Models, model) {
 		return "the policy does not let this client write model " + model

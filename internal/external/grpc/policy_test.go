@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"vpp-route-agent/internal/external"
 	"vpp-route-agent/internal/external/proto/contiv/rpc"
 	"vpp-route-agent/internal/external/proto/ligato/configurator"
+	"vpp-route-agent/internal/external/proto/ligato/generic"
 	"vpp-route-agent/internal/external/proto/ligato/linux"
 	"vpp-route-agent/internal/external/proto/ligato/vpp"
 	"vpp-route-agent/internal/external/proto/ligato/vpp/l3"
@@ -55,6 +57,86 @@ func TestClientsWriteWhatThePolicySays(t *testing.T) {
 	check(t, "sources", strings.Join(keysOf(s.Source), ", "),
 		"grpc/tenant config/vpp/v2/route/vrf/7/dst/10.9.2.0/24, "+
 			"grpc/tenant/red config/vpp/v2/route/vrf/8/dst/10.9.2.0/24")
+}
+
+// What a client may not write it can neither delete nor replace, by whatever call.
+func TestClientsDeleteWhatThePolicySays(t *testing.T) {
+	own := uint32(os.Geteuid())
+	s := serveWith(t, Policy{Clients: []Client{{UID: &own, Tables: []string{"7"}}}})
+	old := []*l3.Route{routeTo(1), routeTo(2), {VrfId: 7, DstNetwork: "10.9.3.0/24",
+		Type: l3.Route_INTER_VRF, ViaVrfId: 3}}
+	mine := &l3.Route{VrfId: 7, DstNetwork: "10.9.4.0/24", Type: l3.Route_DROP}
+	table := &l3.VrfTable{Id: 7}
+	var items []external.Item
+	for _, m := range []proto.Message{old[0], old[1], old[2], mine, table} {
+		items = append(items, external.Decode(m))
+	}
+	s.do(Change{Puts: items}) // by a client of an earlier policy
+	before := keysOf(s.Source)
+	keys := func(what string, want []string) {
+		t.Helper()
+		check(t, what, strings.Join(keysOf(s.Source), ", "), strings.Join(want, ", "))
+	}
+	const no = " (VALIDATE): the policy does not let this client write table "
+	change, resync := rpc.NewDataChangeServiceClient(s.conn), rpc.NewDataResyncServiceClient(s.conn)
+	_, err := change.Del(s.ctx, &rpc.DataRequest{StaticRoutes: old[:1]})
+	checkError(t, "delete", err, codes.FailedPrecondition, "KeyErrors: ["+items[0].Key+no+"0]")
+	manager := generic.NewManagerServiceClient(s.conn)
+	_, err = manager.SetConfig(s.ctx, &generic.SetConfigRequest{Updates: []*generic.UpdateItem{
+		{Item: &generic.Item{Id: idOf(items[0].Key)}}}})
+	checkError(t, "set", err, codes.FailedPrecondition, "KeyErrors: ["+items[0].Key+no+"0]")
+	_, err = change.Put(s.ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{
+		{VrfId: 7, DstNetwork: "10.9.3.0/24", Type: l3.Route_DROP}}})
+	checkError(t, "replace one", err, codes.FailedPrecondition, "KeyErrors: ["+items[2].Key+no+"3]")
+	atomic := metadata.AppendToOutgoingContext(s.ctx, AtomicKey, "true")
+	_, err = change.Del(atomic, &rpc.DataRequest{StaticRoutes: []*l3.Route{mine, old[0]}})
+	checkError(t, "all or nothing", err, codes.Aborted, ErrRolledBack.Error())
+	keys("nothing has changed", before)
+	_, err = change.Del(s.ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{mine}})
+	checkError(t, "delete what is the client's", err, codes.OK, "")
+	_, err = resync.Resync(s.ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{mine}})
+	checkError(t, "resync", err, codes.OK, "")
+	_, err = manager.SetConfig(s.ctx, &generic.SetConfigRequest{OverwriteAll: true})
+	checkError(t, "overwrite", err, codes.OK, "")
+	_, err = configurator.NewConfiguratorServiceClient(s.conn).Update(s.ctx,
+		&configurator.UpdateRequest{FullResync: true})
+	checkError(t, "full resync", err, codes.OK, "")
+	keys("the others' are there", before[:3])
+}
+
+// What stays of a source that is replaced counts as the client's.
+func TestWhatThePolicyKeepsCounts(t *testing.T) {
+	b := newBed(t.TempDir())
+	defer func() { b.stop() }()
+	b.do(Change{Puts: puts(1, 2)})
+	b.limits.items = 3
+	refuses := func(i external.Item) string {
+		if i.Key == item(1, "").Key {
+			return "no"
+		}
+		return ""
+	}
+	check(t, "replace", b.do(Change{Puts: puts(3, 4, 5), Replace: true, Refuses: refuses}),
+		"2 CONFIGURED CONFIGURED FAILED REMOVED")
+	check(t, "with it", b.do(Change{Puts: puts(1, 3, 4), Replace: true, Refuses: refuses}),
+		"2 FAILED CONFIGURED CONFIGURED")
+	check(t, "items", fmt.Sprint(len(b.Items(Name))), "3")
+}
+
+func TestDatasrcIsNoOtherClientsSource(t *testing.T) {
+	own, other := uint32(os.Geteuid()), uint32(12345)
+	s := serveWith(t, Policy{Clients: []Client{{UID: &own}, {UID: &other, Source: "tenant"},
+		{Certificate: "a", Source: "grpc"}}})
+	c := rpc.NewDataChangeServiceClient(s.conn)
+	put := func(name string) error {
+		ctx := metadata.AppendToOutgoingContext(s.ctx, ClientKey, name)
+		_, err := c.Put(ctx, &rpc.DataRequest{StaticRoutes: []*l3.Route{routeTo(1)}})
+		return err
+	}
+	checkError(t, "tenant", put("tenant"), codes.PermissionDenied,
+		"the policy has grpc/tenant for another client")
+	checkError(t, "one of nobody", put("red"), codes.OK, "")
+	checkError(t, "grpc", put("grpc"), codes.OK, "")
 }
 
 func TestInterfacesThatThePolicyLeavesOut(t *testing.T) {

@@ -104,7 +104,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // do carries a change out for a client and says what came of it as gRPC does.
 func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
-	client, name := s.policy.Load().caller(ctx)
+	policy := s.policy.Load()
+	client, name := policy.caller(ctx)
 	if client == nil {
 		return nil, status.Errorf(codes.PermissionDenied,
 			"the policy has no entry for %s, who may only read", name)
@@ -114,7 +115,12 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 		return nil, err
 	}
 	c.Client, c.Source = client.source(""), client.source(within)
+	if policy.givesAway(c.Source, client) {
+		return nil, status.Errorf(codes.PermissionDenied,
+			"the policy has %s for another client", c.Source)
+	}
 	client.limit(c.Puts)
+	c.Refuses = client.refuses
 	if v := md.Get(AtomicKey); len(v) > 0 && v[0] != "false" {
 		c.Atomic = true
 	}
