@@ -17,14 +17,16 @@ import (
 // handshake finds out who calls: on a unix socket the kernel knows the user, and over TCP the
 // client has a certificate, or speaks plain text where tls is nil.
 type handshake struct {
-	credentials.TransportCredentials // of TCP
+	credentials.TransportCredentials        // of TCP
+	open                             *quota // of connections
 }
 
 func newHandshake(conf *tls.Config) handshake {
-	if conf == nil {
-		return handshake{insecure.NewCredentials()}
+	h := handshake{insecure.NewCredentials(), newQuota(maxConnections, "connections")}
+	if conf != nil {
+		h.TransportCredentials = credentials.NewTLS(conf)
 	}
-	return handshake{credentials.NewTLS(conf)}
+	return h
 }
 
 // user is who calls over a unix socket.
@@ -36,9 +38,30 @@ type user struct {
 // AuthType implements credentials.AuthInfo.
 func (user) AuthType() string { return "unix" }
 
-// ServerHandshake implements credentials.TransportCredentials.
+// ServerHandshake implements credentials.TransportCredentials. It takes what listener accepts.
 func (h handshake) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, ok := c.(*net.UnixConn)
+	conn := c.(*connection)
+	inner, info, err := h.identify(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, conn.client = Policy{}.caller(peer.NewContext(context.Background(),
+		&peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info}))
+	if host, _, err := net.SplitHostPort(conn.client); err == nil {
+		conn.client = host // of a client without a name each connection has another port
+	}
+	conn.AuthInfo = info
+	giveBack, err := h.open.take(conn.client)
+	if err != nil {
+		return nil, nil, err
+	}
+	context.AfterFunc(conn.closed, giveBack)
+	return inner, conn, nil
+}
+
+// identify returns a connection as it is to be used, and who is at its other end.
+func (h handshake) identify(c *connection) (net.Conn, credentials.AuthInfo, error) {
+	conn, ok := c.Conn.(*net.UnixConn)
 	if !ok {
 		return h.TransportCredentials.ServerHandshake(c)
 	}
@@ -59,14 +82,18 @@ func (h handshake) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, 
 
 // Clone implements credentials.TransportCredentials.
 func (h handshake) Clone() credentials.TransportCredentials {
-	return handshake{h.TransportCredentials.Clone()}
+	return handshake{h.TransportCredentials.Clone(), h.open}
 }
 
 // caller returns the entry of whoever makes a call, nil if there is none, and how to name them.
 func (p Policy) caller(ctx context.Context) (c *Client, name string) {
 	is := func(Client) bool { return false }
 	if from, ok := peer.FromContext(ctx); ok {
-		switch info := from.AuthInfo.(type) {
+		info := from.AuthInfo
+		if conn, ok := info.(*connection); ok {
+			info = conn.AuthInfo
+		}
+		switch info := info.(type) {
 		case user:
 			name = fmt.Sprintf("uid %d", info.uid)
 			is = func(c Client) bool { return c.UID != nil && *c.UID == info.uid }

@@ -2,58 +2,127 @@ package grpc
 
 import (
 	"context"
-	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
 )
 
-// calls limits how many calls of a client are under way, over all its connections.
-type calls struct {
+// quota limits what each client has at once.
+type quota struct {
+	most int
+	what string // is limited: "calls under way"
+
 	mu   sync.Mutex     // guards what follows
-	open map[string]int // by who calls
+	used map[string]int // by client
 }
 
-// begin counts a call, whose end is to be called when it is over.
-func (c *calls) begin(ctx context.Context) (end func(), err error) {
-	_, name := Policy{}.caller(ctx)
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		name = host // of a client without a name each connection has another port
+func newQuota(most int, what string) *quota {
+	return &quota{most: most, what: what, used: map[string]int{}}
+}
+
+// take counts one more until giveBack is called.
+func (q *quota) take(client string) (giveBack func(), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[client] >= q.most {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d %s, and may not have more",
+			client, q.most, q.what)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open[name] >= maxCalls {
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d calls under way, and may "+
-			"not have more", name, maxCalls)
-	}
-	c.open[name]++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.open[name]--; c.open[name] == 0 {
-			delete(c.open, name)
+	q.used[client]++
+	return sync.OnceFunc(func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.used[client]--; q.used[client] == 0 {
+			delete(q.used, client)
 		}
-	}, nil
+	}), nil
 }
 
-func (c *calls) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+// openCall is under way until it has ended and its answer is sent, or its connection is closed: a
+// client that reads nothing would have the agent keep any number of answers.
+type openCall struct {
+	conn *connection
+	left atomic.Int32 // of the call itself and its answer, how many are not done
+	end  func()
+}
+
+type callKey struct{}
+
+// beginCall counts a call before its request is read.
+func (s *Server) beginCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	from, _ := peer.FromContext(ctx)
+	conn := from.AuthInfo.(*connection) // by the handshake
+	giveBack, err := s.calls.take(conn.client)
+	if err != nil {
+		return ctx, err
+	}
+	forget := context.AfterFunc(conn.closed, giveBack)
+	c := &openCall{conn: conn, end: func() { forget(); giveBack() }}
+	c.left.Store(1)
+	context.AfterFunc(ctx, c.done)
+	return context.WithValue(ctx, callKey{}, c), nil
+}
+
+func (c *openCall) done() {
+	if c.left.Add(-1) == 0 {
+		c.end()
+	}
+}
+
+// holdUntilSent has the call of an answer under way until it is sent. One that is not sent in
+// answerPatience closes the connection.
+func holdUntilSent(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
-	end, err := c.begin(ctx)
+	out, err := handler(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
-	return handler(ctx, request)
+	// gRPC would be done with the answer when it is compressed, which is before it is sent
+	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+		return nil, err
+	}
+	c := ctx.Value(callKey{}).(*openCall)
+	c.left.Add(1)
+	cutOff := time.AfterFunc(answerPatience, func() { c.conn.Close() })
+	return &sending{out.(proto.Message), func() { cutOff.Stop(); c.done() }}, nil
 }
 
-func (c *calls) stream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
-	handler grpc.StreamHandler) error {
-	end, err := c.begin(stream.Context())
-	if err != nil {
-		return err
-	}
-	defer end()
-	return handler(server, stream)
+// sending is an answer to a unary call.
+type sending struct {
+	message proto.Message
+	sent    func()
 }
+
+// codec tells when an answer is sent: gRPC returns its bytes to their pool then.
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	a, ok := v.(*sending)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	const least = 2 << 10 // bytes; gRPC returns no small buffers
+	content := make([]byte, 0, max(proto.Size(a.message), least))
+	content, err := proto.MarshalOptions{}.MarshalAppend(content, a.message)
+	if err != nil {
+		a.sent()
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(&content, a)}, nil
+}
+
+// Get implements mem.BufferPool.
+func (*sending) Get(n int) *[]byte { b := make([]byte, n); return &b }
+
+// Put implements mem.BufferPool.
+func (a *sending) Put(*[]byte) { a.sent() }

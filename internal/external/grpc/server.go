@@ -12,8 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
@@ -35,6 +38,11 @@ const (
 	maxMessage = 16 << 20 // bytes; 10 000 routes are 400 KB
 	maxStreams = 100      // calls at once, of one connection
 	maxCalls   = 64       // calls at once, of one client
+	// maxConnections is for one client; maxTCP for all listening on TCP, known or not yet.
+	maxConnections, maxTCP = 64, 1024
+	// idleTime is how long a connection without a call stays open, answerPatience how long a
+	// client may take to read an answer, and helloTime to say who it is.
+	idleTime, answerPatience, helloTime = 30 * time.Minute, time.Minute, 20 * time.Second
 	// maxErrors bounds how many items an error names, since it travels in a header, and maxLabels
 	// how many bytes an item's labels have.
 	maxErrors = 20
@@ -56,7 +64,7 @@ type All interface {
 // Server answers the services of Ligato and Contiv.
 type Server struct {
 	source *Source
-	calls  calls
+	calls  *quota
 	all    All
 	policy atomic.Pointer[Policy]
 	log    *slog.Logger
@@ -72,12 +80,15 @@ type Server struct {
 // NewServer returns a server that does nothing until Serve. Over TCP it speaks as conf says; nil:
 // plain text.
 func NewServer(source *Source, all All, p Policy, conf *tls.Config, log *slog.Logger) *Server {
-	s := &Server{source: source, all: all, calls: calls{open: map[string]int{}},
+	s := &Server{source: source, all: all, calls: newQuota(maxCalls, "calls under way"),
 		log: log.With("component", "external", "source", Name)}
 	s.SetPolicy(p)
 	s.grpc = grpc.NewServer(grpc.Creds(newHandshake(conf)),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.UnaryInterceptor(s.calls.unary), grpc.StreamInterceptor(s.calls.stream))
+		grpc.InTapHandle(s.beginCall), grpc.UnaryInterceptor(holdUntilSent),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
+		grpc.ConnectionTimeout(helloTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}))
 	rpc.RegisterDataChangeServiceServer(s.grpc, s)
 	rpc.RegisterDataResyncServiceServer(s.grpc, s)
 	configurator.RegisterConfiguratorServiceServer(s.grpc, s)
@@ -95,7 +106,10 @@ func (s *Server) SetPolicy(p Policy) { s.policy.Store(&p) }
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	defer stop()
-	if err := s.grpc.Serve(l); err != nil && ctx.Err() == nil {
+	if l.Addr().Network() != "unix" {
+		l = netutil.LimitListener(l, maxTCP)
+	}
+	if err := s.grpc.Serve(listener{l}); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil
