@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime"
 	"strings"
@@ -166,6 +167,55 @@ func TestManyItemsFailInOneCall(t *testing.T) {
 		t.Errorf("%.300v", err)
 	}
 	check(t, "routes", s.fib.routes(), "[]")
+}
+
+// tables1000 are 1000 items of another source.
+type tables1000 struct{ All }
+
+func (tables1000) Sources() []external.Source {
+	all := external.Source{Name: "etcd", Items: map[string]external.Item{}}
+	for n := range uint32(1000) {
+		item := external.Decode(&l3.VrfTable{Id: n + 1})
+		all.Items[item.Key] = item
+	}
+	return []external.Source{all}
+}
+
+func (t tables1000) Verdicts() (all []external.Verdict) {
+	for key := range t.Sources()[0].Items {
+		all = append(all, external.Verdict{Source: "etcd", Key: key, State: external.Configured})
+	}
+	return all
+}
+
+// What a client asks for by ID costs as much as items and IDs together, not items times IDs.
+func TestManyIDs(t *testing.T) {
+	s := NewServer(nil, tables1000{}, Policy{}, nil, slog.New(slog.DiscardHandler))
+	var ids []*generic.Item_ID
+	for n := range 1000 {
+		ids = append(ids, &generic.Item_ID{Model: "vpp.vrf-table",
+			Name: fmt.Sprintf("id/%d/protocol/IPV4", n+999)})
+	}
+	for what, get := range map[string]func() (int, error){
+		"GetConfig": func() (int, error) {
+			out, err := s.GetConfig(t.Context(), &generic.GetConfigRequest{Ids: ids})
+			return len(out.GetItems()), err
+		},
+		"DumpState": func() (int, error) {
+			out, err := s.DumpState(t.Context(), &generic.DumpStateRequest{Ids: ids})
+			return len(out.GetItems()), err
+		},
+	} {
+		allocations := testing.AllocsPerRun(1, func() {
+			if n, err := get(); n != 2 || err != nil {
+				t.Errorf("%s: %d items, %v", what, n, err)
+			}
+		})
+		t.Logf("%s: %.0f allocations", what, allocations)
+		if most := 500_000.; allocations > most {
+			t.Errorf("%s: %.0f allocations, more than %.0f", what, allocations, most)
+		}
+	}
 }
 
 // However often items come and go, and sources with them, nothing is left of them but a journal

@@ -127,10 +127,10 @@ func (s *Server) SetConfig(ctx context.Context, r *generic.SetConfigRequest) (
 // GetConfig is Ligato's: what all sources want, and how it stands.
 func (s *Server) GetConfig(_ context.Context, r *generic.GetConfigRequest) (
 	*generic.GetConfigResponse, error) {
-	states := s.states()
+	states, asked := s.states(), choiceOf(r.Ids)
 	out := &generic.GetConfigResponse{}
 	for _, item := range s.wanted() {
-		if !isAmong(item, r.Ids) || !hasLabels(item, r.Labels) {
+		if !asked.has(item.Key) || !hasLabels(item, r.Labels) {
 			continue
 		}
 		g, err := toGeneric(item)
@@ -146,9 +146,9 @@ func (s *Server) GetConfig(_ context.Context, r *generic.GetConfigRequest) (
 // DumpState is Ligato's: what the data plane has acknowledged.
 func (s *Server) DumpState(_ context.Context, r *generic.DumpStateRequest) (
 	*generic.DumpStateResponse, error) {
-	out := &generic.DumpStateResponse{}
+	out, asked := &generic.DumpStateResponse{}, choiceOf(r.Ids)
 	for _, item := range s.configured() {
-		if !isAmong(item, r.Ids) {
+		if !asked.has(item.Key) {
 			continue
 		}
 		g, err := toGeneric(item)
@@ -160,11 +160,21 @@ func (s *Server) DumpState(_ context.Context, r *generic.DumpStateRequest) (
 	return out, nil
 }
 
-func isAmong(item external.Item, ids []*generic.Item_ID) bool {
-	return len(ids) == 0 || slices.ContainsFunc(ids, func(id *generic.Item_ID) bool {
-		return external.SameKey(keyOf(id), item.Key)
-	})
+// choice is the items that a client asks for by ID, their keys in the normal spelling. nil: all.
+type choice map[string]bool
+
+func choiceOf(ids []*generic.Item_ID) choice {
+	if len(ids) == 0 {
+		return nil
+	}
+	c := make(choice, len(ids))
+	for _, id := range ids {
+		c[external.NormalKey(keyOf(id))] = true
+	}
+	return c
 }
+
+func (c choice) has(key string) bool { return c == nil || c[external.NormalKey(key)] }
 
 // hasLabels takes Ligato's filter: a label, with any value if it names none, and "!label".
 func hasLabels(item external.Item, want map[string]string) bool {
@@ -236,13 +246,13 @@ func (s *Server) Subscribe(r *generic.SubscribeRequest,
 	for _, sub := range r.Subscriptions {
 		ids = append(ids, sub.GetId())
 	}
-	sent := map[string]*generic.ItemStatus{}
+	asked, sent := choiceOf(ids), map[string]*generic.ItemStatus{}
 	for {
 		changed := s.source.changed()
 		out, before := &generic.SubscribeResponse{}, sent
 		sent = map[string]*generic.ItemStatus{}
 		for _, v := range s.all.Verdicts() {
-			if !isAmong(external.Item{Key: v.Key}, ids) {
+			if !asked.has(v.Key) {
 				continue
 			}
 			now := statusOf(v)
