@@ -179,6 +179,9 @@ func (c *Client) refuses(item external.Item) string {
 		len(c.Namespaces) == 0 {
 		return ""
 	}
+	if item.Message == nil {
+		return "the policy does not let this client write what the agent cannot read"
+	}
 	model := external.ModelOf(item.Message).Name()
 	if len(c.Models) > 0 && !slices.Contains(c.Models, model) {
 		return "the policy does not let this client write model " + model

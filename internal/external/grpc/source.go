@@ -76,17 +76,20 @@ func New(c Config) *Source {
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	records, err := readJournal(s.journal.path)
-	if err == nil {
-		err = s.store.replay(records)
-	}
 	if err != nil {
 		s.setAside(err)
-	} else if !s.store.spoken {
+	} else if s.store.replay(records); !s.store.spoken {
 		s.report(s.journal.path + " was lost: " + untilResync)
 	}
 	if err := s.rewrite(); err != nil {
 		s.journal.err = err
 		s.report(fmt.Sprintf("%s: %v", s.journal.path, err))
+	}
+	for id := range s.store.unread {
+		if item := s.store.sources[id.source][id.key]; item.Key != "" && item.Message == nil {
+			s.log.Warn("an item that an earlier run has kept cannot be read", "of", id.source,
+				"key", id.key, "err", item.Problem.Detail)
+		}
 	}
 	s.publish()
 	return s

@@ -386,6 +386,69 @@ func TestJournalInTextFormat(t *testing.T) {
 	})
 }
 
+// An item that this version cannot read, as after a downgrade, is named to its client and stays on
+// disk. All others are as they were.
+func TestAnItemOfALaterVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.do(Change{Source: "grpc/a", Puts: puts(1)})
+		b.do(Change{Source: "grpc/b", Puts: puts(2)})
+		later := kept{Key: "config/vpp/v9/later/x", Value: []byte("\x0a\x01x"),
+			Labels: map[string]string{"a": "b"}}
+		routed := kept{Key: item(3, "").Key, Value: []byte("\xff")}
+		b.writing.Lock()
+		err := b.journal.append(record{Txn: 3, Source: "grpc/b", Puts: keptItems{later, routed}})
+		b.writing.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		onDisk := func() (all []string) {
+			records, err := readJournal(b.journal.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range records {
+				for _, k := range r.Puts {
+					if k.Key == later.Key {
+						all = append(all, fmt.Sprintf("%q %v", k.Value, k.Labels))
+					}
+				}
+			}
+			return all
+		}
+		for range 2 {
+			b.restart()
+			time.Sleep(time.Minute)
+			check(t, "routes", b.fib.routes(),
+				"[10.9.1.0/24 via 10.0.0.2 10.9.2.0/24 via 10.0.0.2]")
+			check(t, "status", fmt.Sprintf("%+v", b.Status()),
+				"{Txn:3 Observed:3 Synced:true Problem:}")
+			check(t, "on disk", fmt.Sprint(onDisk()), `["\n\x01x" map[a:b]]`)
+			states := ""
+			for _, v := range b.controller.Verdicts() {
+				states += fmt.Sprintf(" %s %v", v.Source, v.State)
+			}
+			check(t, "states", states,
+				" grpc/a CONFIGURED grpc/b CONFIGURED grpc/b INVALID grpc/b UNIMPLEMENTED")
+		}
+		c := Change{Source: "grpc/b", Deletes: []string{later.Key}, Atomic: true}
+		limited := Client{Tables: []string{"0"}}
+		c.Refuses = limited.refuses
+		check(t, "refused", b.do(c), "0 FAILED: "+ErrRolledBack.Error())
+		c.Refuses, c.Puts = nil, puts(4)
+		b.fib.set(func() { b.fib.refused["10.9.4.0/24"] = true })
+		check(t, "rolled back", b.do(c), "4 RETRYING REMOVED: "+ErrRolledBack.Error())
+		b.restart()
+		check(t, "on disk", fmt.Sprint(len(onDisk())), "1")
+		c.Puts = puts(3)
+		check(t, "deleted", b.do(c), "6 CONFIGURED REMOVED")
+		b.restart()
+		check(t, "on disk", fmt.Sprint(len(onDisk())), "0")
+		check(t, "items", fmt.Sprint(len(b.Items("grpc/b"))), "2")
+	})
+}
+
 // Cut anywhere, a journal says what was wanted after one of the transactions. Any other damage is
 // found, and then nothing is deleted.
 func TestDamagedJournal(t *testing.T) {

@@ -18,9 +18,10 @@ type store struct {
 	txn     int64                               // the last one
 	spoken  bool                                // what the clients want is known
 	open    map[int64]undo                      // atomic ones, neither confirmed nor rolled back
+	unread  map[itemID]kept                     // what items without a message have on disk
 }
 
-// undo is what a transaction replaced. What was not there has no message.
+// undo is what a transaction replaced. What was not there has no key.
 type undo struct {
 	source string
 	before map[string]external.Item
@@ -29,19 +30,19 @@ type undo struct {
 
 func newStore() *store {
 	return &store{sources: map[string]map[string]external.Item{}, bytes: map[string]int{},
-		open: map[int64]undo{}, spoken: true}
+		open: map[int64]undo{}, unread: map[itemID]kept{}, spoken: true}
 }
 
 // replay takes the records of a journal. Atomic transactions that were never confirmed do not
-// count.
-func (s *store) replay(records []record) error {
+// count. An item that cannot be read, of a later version of the agent, has a Problem and no
+// message.
+func (s *store) replay(records []record) {
 	for _, r := range records {
 		items := make([]external.Item, len(r.Puts))
 		for i, p := range r.Puts {
 			items[i] = p.item(r.Labels[p.Key])
 			if items[i].Message == nil {
-				// of a later version of the agent
-				return &unusable{key: p.Key, why: items[i].Problem.Detail}
+				s.unread[itemID{r.Source, p.Key}] = p
 			}
 		}
 		s.apply(r, items)
@@ -49,12 +50,7 @@ func (s *store) replay(records []record) error {
 	for _, txn := range slices.Backward(slices.Sorted(maps.Keys(s.open))) {
 		s.apply(record{RollsBack: txn}, nil)
 	}
-	return nil
 }
-
-type unusable struct{ key, why string }
-
-func (u *unusable) Error() string { return u.key + ": " + u.why }
 
 // apply adds a record, whose puts are items.
 func (s *store) apply(r record, items []external.Item) {
@@ -114,7 +110,7 @@ func (s *store) rollBack(txn int64) {
 		}
 		for later, v := range s.open {
 			if b, has := v.before[key]; has && later > txn && v.source == u.source &&
-				put == (b.Message != nil) && (!put || b.Revision == txn) {
+				put == (b.Key != "") && (!put || b.Revision == txn) {
 				v.before[key] = item
 			}
 		}
@@ -130,11 +126,11 @@ func (s *store) set(source string, items map[string]external.Item) {
 	}
 }
 
-// replace sets the item of a key among those of a source; one without a message: it has none.
+// replace sets the item of a key among those of a source; one without a key: it has none.
 func (s *store) replace(source string, items map[string]external.Item, key string,
 	to external.Item) {
 	s.bytes[source] += sizeOf(to) - sizeOf(items[key])
-	if items[key] = to; to.Message == nil {
+	if items[key] = to; to.Key == "" {
 		delete(items, key)
 	}
 }
@@ -188,7 +184,10 @@ func (s *store) records() (all []record, err error) {
 	for _, name := range slices.Sorted(maps.Keys(s.sources)) {
 		r := record{Txn: s.txn, Source: name}
 		for _, key := range sortedKeys(s.sources[name]) {
-			if err := r.put(s.sources[name][key]); err != nil {
+			item := s.sources[name][key]
+			if item.Message == nil {
+				r.Puts = append(r.Puts, s.unread[itemID{name, key}])
+			} else if err := r.put(item); err != nil {
 				return nil, err
 			}
 		}
