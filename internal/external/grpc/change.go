@@ -61,6 +61,8 @@ var (
 	ErrRolledBack = errors.New("an item failed, and the transaction asked for all or nothing")
 	// ErrRefused: the change could not be kept on disk, so nothing has changed.
 	ErrRefused = errors.New("it cannot be kept on disk")
+	// ErrUndecided: the client has as many atomic changes as it may, so nothing has changed.
+	ErrUndecided = errors.New("the client may have no more undecided all-or-nothing transactions")
 	// ErrUnanswered: the change is accepted, and the data plane has not answered for all of it.
 	ErrUnanswered = errors.New("it is accepted and goes on")
 
@@ -122,6 +124,9 @@ func (s *Source) begin(c Change) (txn int64, results []Result, changed bool, err
 	}
 	if len(items)+len(r.Deletes) == 0 && (s.store.spoken || !c.Replace || c.Atomic) {
 		return r.Txn - 1, results, false, nil
+	}
+	if c.Atomic && s.store.undecided(c.Client) >= maxCalls {
+		return 0, nil, false, fmt.Errorf("%w than %d", ErrUndecided, maxCalls)
 	}
 	if err := s.write(r, items); err != nil {
 		return 0, nil, false, fmt.Errorf("%w: %w", ErrRefused, err)

@@ -85,6 +85,42 @@ func TestAClientHasALimitedNumberOfItemsAndBytes(t *testing.T) {
 	})
 }
 
+// Calls that ask for all or nothing end with their deadlines; the agent has each in hand until the
+// data plane has answered.
+func TestUndecidedTransactionsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t.TempDir())
+		defer func() { b.stop() }()
+		b.do(Change{Puts: puts(1)})
+		b.fib.set(func() { b.fib.away = "VPP does not answer" })
+		time.Sleep(time.Second)
+		c := Change{Source: "grpc/a", Atomic: true}
+		for n := range maxCalls {
+			c.Puts = []external.Item{item(2, fmt.Sprintf(`,"weight":%d`, n+1))}
+			check(t, "undecided", b.do(c), fmt.Sprintf("%d: %v", n+2, ErrUnanswered))
+		}
+		size, goroutines := b.journalSize(t), runtime.NumGoroutine()
+		c.Puts = puts(3)
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, _, err := b.Do(ctx, Change{Client: Name, Source: "grpc/b", Puts: puts(3),
+				Atomic: true})
+			cancel()
+			checkError(t, "one more", errorOf(nil, err), codes.ResourceExhausted,
+				fmt.Sprintf("%v than %d", ErrUndecided, maxCalls))
+		}
+		synctest.Wait()
+		if b.journalSize(t) != size || runtime.NumGoroutine() > goroutines {
+			t.Error("the agent has more in hand than before")
+		}
+		check(t, "of another kind", b.do(Change{Puts: puts(4)}),
+			fmt.Sprintf("%d PENDING: %v", maxCalls+2, ErrUnanswered))
+		b.fib.set(func() { b.fib.away = "" })
+		time.Sleep(time.Minute)
+		check(t, "when VPP is back", b.do(c), fmt.Sprintf("%d CONFIGURED", maxCalls+3))
+	})
+}
+
 func TestAClientMakesALimitedNumberOfCalls(t *testing.T) {
 	s := serve(t)
 	s.fib.set(func() { s.fib.silent = true })

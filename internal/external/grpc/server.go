@@ -37,7 +37,8 @@ const (
 
 	maxMessage = 16 << 20 // bytes; 10 000 routes are 400 KB
 	maxStreams = 100      // calls at once, of one connection
-	maxCalls   = 64       // calls at once, of one client
+	// maxCalls are calls at once, of one client, and its undecided all-or-nothing transactions.
+	maxCalls = 64
 	// maxConnections is for one client; maxTCP for all listening on TCP, known or not yet.
 	maxConnections, maxTCP = 64, 1024
 	// idleTime is how long a connection without a call stays open, answerPatience how long a
@@ -186,7 +187,7 @@ func errorOf(results []Result, err error) error {
 		code = codes.DeadlineExceeded
 	case errors.Is(err, ErrUnanswered):
 		code = codes.Unavailable
-	case errors.Is(err, ErrRefused):
+	case errors.Is(err, ErrRefused), errors.Is(err, ErrUndecided):
 		code = codes.ResourceExhausted
 	case errors.Is(err, ErrRolledBack):
 		code = codes.Aborted

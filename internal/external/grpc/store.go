@@ -166,6 +166,16 @@ func (s *store) use(client string) (u use) {
 	return u
 }
 
+// undecided returns how many atomic transactions of a client are open.
+func (s *store) undecided(client string) (n int) {
+	for _, u := range s.open {
+		if external.IsOf(u.source, client) {
+			n++
+		}
+	}
+	return n
+}
+
 // sizeOf is about what an item takes.
 func sizeOf(item external.Item) int {
 	if item.Message == nil {
