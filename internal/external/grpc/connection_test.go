@@ -2,9 +2,13 @@ package grpc
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,10 +16,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // which the agent has, by its etcd client
 	"google.golang.org/grpc/test/bufconn"
 
+	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/external"
 	"vpp-route-agent/internal/external/proto/ligato/configurator"
 	"vpp-route-agent/internal/external/proto/ligato/generic"
@@ -195,4 +201,57 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			t.Errorf("%v %v", got, err)
 		}
 	})
+}
+
+// Over TCP a client is known by its certificate, or by nothing.
+func TestCallsOverTCP(t *testing.T) {
+	certs, err := calicotest.WriteCerts(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := func(cert, key string) *tls.Config {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		ca, err2 := os.ReadFile(certs.CA)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(ca)
+		return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert}
+	}
+	for _, test := range []struct {
+		server *tls.Config
+		client credentials.TransportCredentials
+		policy Client
+	}{
+		{nil, insecure.NewCredentials(), Client{Anonymous: true}},
+		{conf(certs.ServerCert, certs.ServerKey),
+			credentials.NewTLS(conf(certs.ClientCert, certs.ClientKey)),
+			Client{Certificate: "calicotest client"}},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBed(t.TempDir())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		server := NewServer(b.Source, large{}, Policy{Clients: []Client{test.policy}}, test.server,
+			slog.New(slog.DiscardHandler))
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(ctx, l) }()
+		conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(test.client))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkError(t, "get", get(ctx, conn), codes.OK, "")
+		_, err = generic.NewManagerServiceClient(conn).SetConfig(ctx, &generic.SetConfigRequest{})
+		checkError(t, "set", err, codes.OK, "")
+		conn.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		b.stop()
+	}
 }
