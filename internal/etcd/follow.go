@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,8 @@ type Follower struct {
 	revision int64  // the newest that was taken in
 	// revision before the watch's next probe was sent: the answer must not be lower
 	probed int64
-	listed bool // a list was taken in and not yet published
+	doubt  change // a put that the last probe could not find
+	listed bool   // a list was taken in and not yet published
 	// when the first event came of those that are not published yet; zero: none changed anything
 	received time.Time
 
@@ -117,6 +119,9 @@ type Published struct {
 type keyRange struct {
 	Range
 	next int64
+
+	puts     []change // some of the newest, by revision, of keys that were not changed since
+	deletion change   // the newest since the list
 }
 
 // NewFollower returns a follower that does nothing until Run. publish is called after all ranges
@@ -148,13 +153,17 @@ func (f *Follower) Relist() {
 // follow lists, then watches, until an error. It returns nil only when ctx has ended.
 func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
 	for {
-		head, err := f.probe(ctx, client)
-		if err != nil {
-			return err
+		head, doubt, err := ask(ctx, client, f.newest(), f.probeKey)
+		if err == nil {
+			err = cmp.Or(f.sameHistory(head, f.revision, f.term), f.stillDoubted(doubt))
 		}
-		if err := f.sameHistory(head, f.revision, f.term); err != nil {
+		if errors.Is(err, errRestored) {
 			f.log.Warn("etcd has another history than before", "err", err)
 			f.forget()
+			head, err = f.probe(ctx, client)
+		}
+		if err != nil {
+			return err
 		}
 		f.cluster, f.term = head.ClusterId, head.RaftTerm
 		f.grace.back(time.Now())
@@ -210,7 +219,7 @@ func (f *Follower) forget() {
 	for _, r := range f.ranges {
 		r.next = 0
 	}
-	f.cluster, f.term, f.revision = 0, 0, 0
+	f.cluster, f.term, f.revision, f.doubt = 0, 0, 0, change{}
 }
 
 // listAgain lists what has not been listed, or must be again, and publishes.
@@ -233,9 +242,9 @@ func (f *Follower) list(ctx context.Context, client *clientv3.Client,
 	f.beginList()
 	for todo := f.unlisted(done); todo != nil; todo = f.unlisted(done) {
 		for _, r := range todo {
-			done[r] = 0
+			done[r], r.puts, r.deletion = 0, nil, change{}
 			err := f.listRange(ctx, client, r.Range, revision, func(kv *mvccpb.KeyValue) {
-				f.put(r.Range, kv)
+				f.put(r, kv)
 				done[r]++
 			})
 			if err != nil {
@@ -437,10 +446,9 @@ func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 		switch {
 		case !r.Holds(string(ev.Kv.Key)):
 		case ev.Type == mvccpb.DELETE:
-			f.at(ev.Kv.ModRevision)
-			f.delete(r.Range, string(ev.Kv.Key))
+			f.delete(r, ev.Kv)
 		default:
-			f.put(r.Range, ev.Kv)
+			f.put(r, ev.Kv)
 		}
 		f.revision = max(f.revision, ev.Kv.ModRevision)
 		r.next = max(r.next, ev.Kv.ModRevision+1)
@@ -461,15 +469,19 @@ func (f *Follower) at(revision int64) {
 	}
 }
 
-func (f *Follower) put(r Range, kv *mvccpb.KeyValue) {
+func (f *Follower) put(r *keyRange, kv *mvccpb.KeyValue) {
 	f.at(kv.ModRevision)
+	r.seePut(kv)
 	if r.Leased {
 		f.grace.seen(string(kv.Key), kv.Value)
 	}
 	f.data.Put(string(kv.Key), kv.Value)
 }
 
-func (f *Follower) delete(r Range, key string) {
+func (f *Follower) delete(r *keyRange, kv *mvccpb.KeyValue) {
+	f.at(kv.ModRevision)
+	r.seeDeletion(kv)
+	key := string(kv.Key)
 	if !r.Leased || !f.grace.holds(key, time.Now()) {
 		f.data.Delete(key)
 		return

@@ -1,14 +1,21 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/settle"
 )
 
@@ -46,5 +53,120 @@ func TestListAcrossAnElection(t *testing.T) {
 	w.head.RaftTerm = 4
 	if err := f.takeList(w, settle.New()); !errors.Is(err, errRestored) {
 		t.Errorf("a lower term than before the list: %v", err)
+	}
+}
+
+// changeKeys puts what begins with + and deletes what begins with -, in this order.
+func changeKeys(t *testing.T, e *calicotest.Etcd, keys string) {
+	t.Helper()
+	for _, key := range strings.Fields(keys) {
+		var err error
+		if name, put := strings.CutPrefix(key, "+"); put {
+			_, err = e.Client().Put(t.Context(), name, "x")
+		} else {
+			_, err = e.Client().Delete(t.Context(), key[1:])
+		}
+		must(t, err)
+	}
+}
+
+// An etcd restored from a copy of its directory has the same cluster ID and a Raft term that is not
+// lower. Its revision may be above ours by the time we ask.
+func TestARestoreIsNoticedWhenTheRevisionIsNotLower(t *testing.T) {
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	for _, tc := range []struct {
+		name, lost string // what is changed after the backup
+		since      string // in the restored etcd
+		compacted  bool
+		want       string
+	}{
+		{"a put is lost", "+/a/2", "", false, "/a/1 /b/1"},
+		{"the last of a key is lost", "+/a/1 +/a/2 -/a/2 +/b/2", "", false, "/a/1 /b/1"},
+		{"a key was put again", "+/a/2 +/a/3 -/a/3", "+/other +/a/2", false,
+			"/a/1 /a/2 /b/1"},
+		{"the newest put is deleted again", "+/a/2 +/a/3 -/a/3", "", false, "/a/1 /b/1"},
+		{"a deletion is lost", "-/b/1", "", false, "/a/1 /b/1"},
+		{"a put is lost, compacted", "+/a/2", "", true, "/a/1 /b/1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			o := calicotest.EtcdOptions{Dir: dir}
+			e, err := calicotest.StartEtcd(o)
+			must(t, err)
+			stop := sync.OnceFunc(e.Close)
+			defer func() { stop() }()
+			restart := func(o calicotest.EtcdOptions) {
+				stop()
+				e, err = calicotest.StartEtcd(o)
+				must(t, err)
+				stop = sync.OnceFunc(e.Close)
+			}
+			changeKeys(t, e, "+/a/1 +/b/1")
+			stop()
+			backup := t.TempDir()
+			must(t, os.CopyFS(backup, os.DirFS(dir)))
+			restart(o)
+			o.Listen = strings.TrimPrefix(e.Endpoint(), "http://")
+			r := newReader(t, e)
+			r.ProbeEvery = 200 * time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+			defer func() { cancel(); <-ended }()
+			first := <-r.out
+			changeKeys(t, e, tc.lost)
+			for r.Status().Revision < first.at+int64(len(strings.Fields(tc.lost))) {
+				time.Sleep(time.Millisecond)
+			}
+
+			// Others write where the reader cannot see it.
+			restart(calicotest.EtcdOptions{Dir: backup})
+			changeKeys(t, e, tc.since+strings.Repeat(" +/other", 20))
+			if tc.compacted {
+				_, err = e.Client().Compact(t.Context(), r.Status().Revision+1)
+				must(t, err)
+			}
+			o.Dir = backup
+			restart(o)
+			v, got := view{}, ""
+			for late := time.After(20 * time.Second); v.lists < 2 || got != tc.want; {
+				select {
+				case v = <-r.out:
+					got = strings.Join(slices.Sorted(maps.Keys(v.values)), " ")
+				case <-late:
+					t.Fatalf("published %s by %d lists, there is %s", got, v.lists, tc.want)
+				}
+			}
+			time.Sleep(5 * r.ProbeEvery)
+			st := r.Status()
+			if st.Lists != v.lists || v.lists > 2 && !tc.compacted || !st.Connected {
+				t.Errorf("%d lists, and after more probes: %+v", v.lists, st)
+			}
+		})
+	}
+}
+
+// The newest key was deleted while nobody looked, and what it was is compacted.
+func TestAKeyThatIsGoneIsNoRestore(t *testing.T) {
+	for _, compacted := range []bool{false, true} {
+		e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
+		r := newReader(t, e)
+		r.ProbeEvery = 300 * time.Millisecond
+		changeKeys(t, e, "+/a/1 +/a/2 +/other")
+		at := r.untilHas("/a/2").at
+		if compacted {
+			_, err := e.Client().Compact(t.Context(), at)
+			must(t, err)
+		}
+		changeKeys(t, e, "-/a/2 +/b/1")
+		v := r.until(func(v view) bool { return v.has("/b/1") && !v.has("/a/2") })
+		changeKeys(t, e, "+/a/3 -/a/3 +/b/1 +/index/=1 +/exact/1 -/index/=1 -/exact/1")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		must(t, r.client.Once(ctx, r.follow))
+		cancel()
+		if lists := r.Status().Lists; v.lists != 1 || lists != 1 {
+			t.Errorf("compacted %v: %d lists, then %d", compacted, v.lists, lists)
+		}
 	}
 }

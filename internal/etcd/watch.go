@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -23,8 +24,9 @@ type watched struct {
 
 // probed is the outcome of a probe.
 type probed struct {
-	head *pb.ResponseHeader
-	err  error
+	head  *pb.ResponseHeader
+	doubt change
+	err   error
 }
 
 // widened is what a list of newly wanted ranges found at the revision of head.
@@ -65,8 +67,8 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 		}
 	}
 	watchRanges()
-	probes := make(chan probed)
-	running.Go(func() { f.probeRegularly(ctx, client, probes) })
+	probes, probing, due := make(chan probed), false, time.NewTicker(f.ProbeEvery)
+	defer due.Stop()
 
 	// A list of what is newly wanted may take as long as etcd stalls. It runs beside the loop, one
 	// at a time, and one that failed waits for the next probe.
@@ -128,11 +130,25 @@ func (f *Follower) watch(ctx context.Context, client *clientv3.Client) error {
 			continue
 		case <-f.grace.timer.C:
 			f.endGrace()
+		case <-due.C:
+			if !probing {
+				n := f.newest()
+				probing = true
+				running.Go(func() {
+					var p probed
+					p.head, p.doubt, p.err = ask(ctx, client, n, f.probeKey)
+					select {
+					case probes <- p:
+					case <-ctx.Done():
+					}
+				})
+			}
+			continue
 		case p := <-probes:
 			if ctx.Err() != nil {
 				return nil
 			}
-			failed = false
+			probing, failed = false, false
 			if err := f.takeProbe(p, burst); err != nil {
 				return err
 			}
@@ -183,7 +199,7 @@ func (f *Follower) takeList(w widened, burst *settle.Timer) error {
 			continue
 		}
 		for _, kv := range keys {
-			f.put(r.Range, kv)
+			f.put(r, kv)
 		}
 		found[r] = len(keys)
 	}
@@ -193,12 +209,16 @@ func (f *Follower) takeList(w widened, burst *settle.Timer) error {
 
 // takeProbe evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
 func (f *Follower) takeProbe(p probed, burst *settle.Timer) error {
+	if errors.Is(p.err, errRestored) {
+		return p.err
+	}
 	if p.err != nil {
 		f.lost(p.err)
 		burst.Lost()
 		return nil
 	}
-	if err := f.sameHistory(p.head, f.probed, f.term); err != nil {
+	err := cmp.Or(f.sameHistory(p.head, f.probed, f.term), f.stillDoubted(p.doubt))
+	if err != nil {
 		return err
 	}
 	f.probed = f.revision
@@ -230,25 +250,6 @@ func forward(ctx context.Context, client *clientv3.Client, r *keyRange, next int
 		}
 		select {
 		case out <- watched{rng: r, resp: resp, at: time.Now(), over: over}:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (f *Follower) probeRegularly(ctx context.Context, client *clientv3.Client,
-	out chan<- probed) {
-	ticker := time.NewTicker(f.ProbeEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		head, err := f.probe(ctx, client)
-		select {
-		case out <- probed{head, err}:
 		case <-ctx.Done():
 			return
 		}
