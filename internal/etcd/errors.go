@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errRestored means that etcd lost the history that we followed.
-var errRestored = errors.New("etcd was replaced or restored from older data, reading all again")
+// ErrRestored means that etcd lost the history that we followed.
+var ErrRestored = errors.New("etcd was replaced or restored from older data, reading all again")
 
 // errCompacted means that etcd dropped events that we have not seen.
 var errCompacted = errors.New("etcd compacted events that were not read")

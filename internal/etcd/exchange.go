@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,10 +62,8 @@ type Exchange struct {
 
 	// owned by Run's goroutine
 	lease    clientv3.LeaseID
-	written  map[string]written // what is under Own
-	cluster  uint64             // of etcd, as revision
-	revision int64              // of the last list or write
-	paused   time.Time          // no write before
+	own      OwnKeys   // what is under Own
+	paused   time.Time // no write before
 	requests map[string]Request
 	more     bool      // there are more than these
 	listed   time.Time // last
@@ -75,12 +71,6 @@ type Exchange struct {
 	mu     sync.Mutex        // guards what follows
 	wanted map[string]string // nil: nothing is known yet, and nothing is written
 	status ExchangeStatus
-}
-
-// written is a key of ours as etcd has it. Value is "" if it is not known, or not under our lease.
-type written struct {
-	value    string
-	revision int64
 }
 
 // ExchangeStatus is how an Exchange stands.
@@ -94,7 +84,8 @@ type ExchangeStatus struct {
 
 // NewExchange returns an Exchange that does nothing until Run.
 func NewExchange(client *Client, c ExchangeConfig) *Exchange {
-	return &Exchange{ExchangeConfig: c, client: client, wake: make(chan struct{}, 1)}
+	return &Exchange{ExchangeConfig: c, client: client, own: OwnKeys{Prefix: c.Own},
+		wake: make(chan struct{}, 1)}
 }
 
 // Want makes these keys, all below Own, the wanted ones. It returns at once.
@@ -163,7 +154,7 @@ func (x *Exchange) attempt(ctx context.Context, client *clientv3.Client) error {
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound), errors.Is(err, errLeaseLost):
 			x.lease = clientv3.NoLease // the next attempt has another one
-		case errors.Is(err, errRestored):
+		case errors.Is(err, ErrRestored):
 			continue // what is there is read again
 		case errors.Is(err, errRoom):
 			select {
@@ -187,11 +178,9 @@ func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error 
 	if err != nil {
 		return err
 	}
-	watch := func(prefix string) clientv3.WatchChan {
-		return client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(),
-			clientv3.WithRev(x.revision+1))
-	}
-	own, others := watch(x.Own), watch(x.Requests)
+	own := x.own.Watch(ctx, client)
+	others := client.Watch(clientv3.WithRequireLeader(ctx), x.Requests, clientv3.WithPrefix(),
+		clientv3.WithRev(x.own.revision+1))
 	due := time.NewTimer(time.Until(x.paused))
 	defer due.Stop()
 	for {
@@ -202,9 +191,9 @@ func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error 
 			if !ok {
 				return cmp.Or(ctx.Err(), errLeaseLost) // it is closed when ctx ends, too
 			}
-			err = x.sameHistory(resp.ResponseHeader)
+			err = x.own.SameHistory(resp.ResponseHeader)
 		case resp, ok := <-own:
-			err = x.takeOwn(resp, ok)
+			err = x.own.Take(resp, ok)
 		case resp, ok := <-others:
 			err = x.takeRequests(resp, ok)
 		case <-x.wake:
@@ -218,15 +207,6 @@ func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error 
 	}
 }
 
-// sameHistory finds a restored etcd, which may know our lease and have an older value under it. A
-// member that lags behind looks alike, and costs a list.
-func (x *Exchange) sameHistory(h *etcdserverpb.ResponseHeader) error {
-	if h.GetClusterId() != x.cluster || h.GetRevision() < x.revision {
-		return errRestored
-	}
-	return nil
-}
-
 // list reads all keys at one revision.
 func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -237,15 +217,8 @@ func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 	if err != nil {
 		return err
 	}
-	x.cluster, x.revision = resp.Header.ClusterId, resp.Header.Revision
-	x.written, x.requests = map[string]written{}, map[string]Request{}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		w := written{revision: kv.ModRevision}
-		if kv.Lease == int64(x.lease) {
-			w.value = string(kv.Value)
-		}
-		x.written[string(kv.Key)] = w
-	}
+	x.own.Listed(resp.Header, resp.Responses[0].GetResponseRange().Kvs, x.lease)
+	x.requests = map[string]Request{}
 	requests := resp.Responses[1].GetResponseRange()
 	for _, kv := range requests.Kvs {
 		x.requests[string(kv.Key)] = requestOf(kv)
@@ -316,30 +289,6 @@ func endOf(resp clientv3.WatchResponse, ok bool) error {
 	return resp.Err()
 }
 
-// takeOwn returns what another has done to our keys, which has them listed and written again.
-func (x *Exchange) takeOwn(resp clientv3.WatchResponse, ok bool) error {
-	if err := endOf(resp, ok); err != nil {
-		return err
-	}
-	for _, ev := range resp.Events {
-		key := string(ev.Kv.Key)
-		since := x.revision
-		if w, ours := x.written[key]; ours {
-			since = w.revision
-		}
-		switch {
-		case ev.Kv.ModRevision <= since: // our own
-		case ev.Type == clientv3.EventTypeDelete:
-			return fmt.Errorf("the key %s was deleted by another client, or its lease has ended",
-				key)
-		default:
-			return fmt.Errorf("another client put %.64q under our key %s; "+
-				"is there another node of our name?", ev.Kv.Value, key)
-		}
-	}
-	return nil
-}
-
 // write brings etcd up to date.
 func (x *Exchange) write(ctx context.Context, client *clientv3.Client) error {
 	x.mu.Lock()
@@ -348,23 +297,11 @@ func (x *Exchange) write(ctx context.Context, client *clientv3.Client) error {
 	if wanted == nil {
 		return nil
 	}
-	var ops []clientv3.Op
-	for key := range x.written {
-		if _, is := wanted[key]; !is {
-			ops = append(ops, clientv3.OpDelete(key))
-		}
+	wrote, err := x.own.Write(ctx, client, wanted, "")
+	if err != nil {
+		return err
 	}
-	for key, value := range wanted {
-		if x.written[key].value != value {
-			ops = append(ops, clientv3.OpPut(key, value, clientv3.WithLease(x.lease)))
-		}
-	}
-	for batch := range slices.Chunk(ops, batchSize) {
-		if err := x.commit(ctx, client, batch); err != nil {
-			return err
-		}
-	}
-	if len(ops) > 0 {
+	if wrote {
 		x.paused = time.Now().Add(writePause)
 	}
 	x.mu.Lock()
@@ -373,25 +310,5 @@ func (x *Exchange) write(ctx context.Context, client *clientv3.Client) error {
 		x.Log.Info("our keys are in etcd", "keys", x.Own, "ttl", x.TTL)
 	}
 	x.status.Written, x.status.Problem = true, ""
-	return nil
-}
-
-// commit carries out ops, after which written is what etcd has.
-func (x *Exchange) commit(ctx context.Context, client *clientv3.Client, ops []clientv3.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return err
-	}
-	x.revision = resp.Header.Revision
-	for _, op := range ops {
-		key := string(op.KeyBytes())
-		if op.IsDelete() {
-			delete(x.written, key)
-		} else {
-			x.written[key] = written{string(op.ValueBytes()), x.revision}
-		}
-	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (f *Follower) follow(ctx context.Context, client *clientv3.Client) error {
 		if err == nil {
 			err = cmp.Or(f.sameHistory(head, f.revision, f.term), f.stillDoubted(doubt))
 		}
-		if errors.Is(err, errRestored) {
+		if errors.Is(err, ErrRestored) {
 			f.log.Warn("etcd has another history than before", "err", err)
 			f.forget()
 			head, err = f.probe(ctx, client)
@@ -205,11 +205,11 @@ func (f *Follower) sameHistory(head *pb.ResponseHeader, revision int64, term uin
 	case f.cluster == 0:
 		return nil
 	case head.ClusterId != f.cluster:
-		return fmt.Errorf("%w: cluster id %x instead of %x", errRestored, head.ClusterId, f.cluster)
+		return fmt.Errorf("%w: cluster id %x instead of %x", ErrRestored, head.ClusterId, f.cluster)
 	case head.Revision < revision:
-		return fmt.Errorf("%w: revision %d after %d", errRestored, head.Revision, revision)
+		return fmt.Errorf("%w: revision %d after %d", ErrRestored, head.Revision, revision)
 	case head.RaftTerm < term:
-		return fmt.Errorf("%w: Raft term %d after %d", errRestored, head.RaftTerm, term)
+		return fmt.Errorf("%w: Raft term %d after %d", ErrRestored, head.RaftTerm, term)
 	}
 	return nil
 }
@@ -413,7 +413,7 @@ func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end 
 		return nil, fmt.Errorf("list %s: %w", from, err)
 	}
 	if page.Header.ClusterId != f.cluster {
-		return nil, errRestored
+		return nil, ErrRestored
 	}
 	f.answered()
 	return page, nil
@@ -440,7 +440,7 @@ func (f *Follower) take(r *keyRange, resp clientv3.WatchResponse) error {
 		return fmt.Errorf("watch %s: %w", r.Prefix, err)
 	}
 	if resp.Header.ClusterId != f.cluster {
-		return errRestored
+		return ErrRestored
 	}
 	for _, ev := range resp.Events {
 		switch {

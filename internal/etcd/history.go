@@ -74,7 +74,7 @@ func (f *Follower) newest() (n newest) {
 	return n
 }
 
-// ask is a probe that asks for keys that we may read. It returns errRestored if etcd's history is
+// ask is a probe that asks for keys that we may read. It returns ErrRestored if etcd's history is
 // not that of n. doubt is a put that etcd cannot tell about.
 func ask(ctx context.Context, client *clientv3.Client, n newest, otherwise string) (
 	head *pb.ResponseHeader, doubt change, err error) {
@@ -96,7 +96,7 @@ func ask(ctx context.Context, client *clientv3.Client, n newest, otherwise strin
 		at := revisionOf(resp.Responses[1].GetResponseRange().Kvs)
 		if at != 0 && at < n.deletion.next {
 			return nil, change{}, fmt.Errorf("%w: %s, which was deleted at revision %d, is of "+
-				"revision %d", errRestored, n.deletion.key, n.deletion.revision, at)
+				"revision %d", ErrRestored, n.deletion.key, n.deletion.revision, at)
 		}
 	}
 	if n.put.key == "" {
@@ -113,7 +113,7 @@ func ask(ctx context.Context, client *clientv3.Client, n newest, otherwise strin
 	}
 	if at != n.put.revision && at < n.put.next {
 		return nil, change{}, fmt.Errorf("%w: %s, which was put at revision %d, is of revision %d",
-			errRestored, n.put.key, n.put.revision, at)
+			ErrRestored, n.put.key, n.put.revision, at)
 	}
 	return resp.Header, change{}, nil
 }
@@ -145,7 +145,7 @@ func (f *Follower) stillDoubted(c change) error {
 	was := f.doubt
 	f.doubt = c
 	if c.key != "" && c.key == was.key && c.revision == was.revision {
-		return fmt.Errorf("%w: %s, which was put at revision %d, is not there", errRestored, c.key,
+		return fmt.Errorf("%w: %s, which was put at revision %d, is not there", ErrRestored, c.key,
 			c.revision)
 	}
 	return nil

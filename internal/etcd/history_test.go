@@ -35,7 +35,7 @@ func TestHistoryIsHeldAgainstWhatTheProbeKnew(t *testing.T) {
 		{"another cluster", pb.ResponseHeader{ClusterId: 8, RaftTerm: 3, Revision: 680}, false},
 	} {
 		err := f.sameHistory(&tc.head, f.probed, f.term)
-		if (err == nil) != tc.same || err != nil && !errors.Is(err, errRestored) {
+		if (err == nil) != tc.same || err != nil && !errors.Is(err, ErrRestored) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestListAcrossAnElection(t *testing.T) {
 		t.Error(err)
 	}
 	w.head.RaftTerm = 4
-	if err := f.takeList(w, settle.New()); !errors.Is(err, errRestored) {
+	if err := f.takeList(w, settle.New()); !errors.Is(err, ErrRestored) {
 		t.Errorf("a lower term than before the list: %v", err)
 	}
 }

@@ -187,7 +187,7 @@ func (f *Follower) takeList(w widened, burst *settle.Timer) error {
 		w.err = f.sameHistory(w.head, w.revision, w.term)
 	}
 	switch {
-	case errors.Is(w.err, errRestored):
+	case errors.Is(w.err, ErrRestored):
 		return w.err
 	case w.err != nil:
 		return f.takeProbe(w.probed, burst)
@@ -209,7 +209,7 @@ func (f *Follower) takeList(w widened, burst *settle.Timer) error {
 
 // takeProbe evaluates a probe. A failed one ends nothing, as the client reconnects its watches.
 func (f *Follower) takeProbe(p probed, burst *settle.Timer) error {
-	if errors.Is(p.err, errRestored) {
+	if errors.Is(p.err, ErrRestored) {
 		return p.err
 	}
 	if p.err != nil {

@@ -1,11 +1,11 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +25,6 @@ const (
 
 	// leaseTime is how long the status outlives the agent.
 	leaseTime = 15 * time.Second
-	// batchSize is below etcd's limit of 128 operations in a transaction.
-	batchSize = 100
 	// writePause is the shortest time between two rounds of writing.
 	writePause = 50 * time.Millisecond
 	// unfinishedTime bounds how long an answer waits for the data plane's.
@@ -97,10 +95,10 @@ type answers struct {
 	log     *slog.Logger
 	started time.Time
 	wake    chan struct{} // of size one
+	reread  chan struct{} // of size one: what etcd has may be older than what was written
 
 	lease clientv3.LeaseID
-	// written is what etcd has under our lease; "" where it is not known.
-	written map[string]string
+	own   etcd.OwnKeys
 
 	mu       sync.Mutex // guards what follows
 	newest   *external.Answer
@@ -113,7 +111,8 @@ type answers struct {
 
 func newAnswers(client *etcd.Client, base string, log *slog.Logger) *answers {
 	return &answers{client: client, base: base, log: log, started: time.Now().UTC(),
-		wake: make(chan struct{}, 1)}
+		own:  etcd.OwnKeys{Prefix: base + statusDir},
+		wake: make(chan struct{}, 1), reread: make(chan struct{}, 1)}
 }
 
 func (a *answers) state() (observed int64, problem string) {
@@ -136,6 +135,14 @@ func (a *answers) set(to external.Answer) {
 	}
 }
 
+// readAgain has what etcd has read again soon.
+func (a *answers) readAgain() {
+	select {
+	case a.reread <- struct{}{}:
+	default:
+	}
+}
+
 // run writes until ctx ends. The lease then keeps the status for an agent that is back soon.
 func (a *answers) run(ctx context.Context) {
 	a.client.Run(ctx, leaseTime/3, a.attempt, a.failed)
@@ -154,37 +161,55 @@ func (a *answers) failed(err error) {
 
 // attempt writes until an error.
 func (a *answers) attempt(ctx context.Context, client *clientv3.Client) error {
+	for {
+		err := a.keep(ctx, client)
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound), errors.Is(err, errLeaseLost):
+			a.lease = clientv3.NoLease // the next attempt has another one
+		case errors.Is(err, etcd.ErrRestored):
+			continue // what is there is read again
+		}
+		return err
+	}
+}
+
+// keep reads what is there, and writes until an error, or until it is to be read again.
+func (a *answers) keep(ctx context.Context, client *clientv3.Client) error {
 	if err := a.prepare(ctx, client); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	alive, err := client.KeepAlive(ctx, a.lease)
 	if err != nil {
 		return err
 	}
+	deleted := a.own.Watch(ctx, client, clientv3.WithFilterPut())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case _, ok := <-alive:
+		case resp, ok := <-alive:
 			if !ok {
-				a.lease = clientv3.NoLease
-				return errLeaseLost
+				return cmp.Or(ctx.Err(), errLeaseLost) // it is closed when ctx ends, too
 			}
+			err = a.own.SameHistory(resp.ResponseHeader)
+		case resp, ok := <-deleted:
+			err = a.own.Take(resp, ok)
+		case <-a.reread:
+			err = etcd.ErrRestored
 		case <-a.wake:
 			timer.Reset(writePause)
 		case <-timer.C:
-			again, err := a.write(ctx, client)
-			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-				a.lease = clientv3.NoLease
-			}
-			if err != nil {
-				return err
-			}
-			if again > 0 {
+			var again time.Duration
+			if again, err = a.write(ctx, client); again > 0 {
 				timer.Reset(again)
 			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -200,14 +225,11 @@ func (a *answers) prepare(ctx context.Context, client *clientv3.Client) error {
 		}
 		a.lease = lease.ID
 	}
-	there, err := client.Get(ctx, a.base+statusDir, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	there, err := client.Get(ctx, a.own.Prefix, clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
-	a.written = map[string]string{}
-	for _, kv := range there.Kvs {
-		a.written[string(kv.Key)] = ""
-	}
+	a.own.Listed(there.Header, there.Kvs, a.lease)
 	return nil
 }
 
@@ -223,31 +245,11 @@ func (a *answers) write(ctx context.Context, client *clientv3.Client) (
 	if err != nil {
 		return 0, err
 	}
-	last := a.base + statusDir + summaryName
+	last := a.own.Prefix + summaryName
 	wanted[last] = string(text)
-	var ops []clientv3.Op
-	for key := range a.written {
-		if _, ok := wanted[key]; !ok {
-			ops = append(ops, clientv3.OpDelete(key))
-		}
+	if _, err := a.own.Write(ctx, client, wanted, last); err != nil {
+		return 0, err
 	}
-	put := func(key string) {
-		if a.written[key] != wanted[key] {
-			ops = append(ops, clientv3.OpPut(key, wanted[key], clientv3.WithLease(a.lease)))
-		}
-	}
-	for key := range wanted {
-		if key != last {
-			put(key)
-		}
-	}
-	put(last)
-	for batch := range slices.Chunk(ops, batchSize) {
-		if err := a.commit(ctx, client, batch); err != nil {
-			return 0, err
-		}
-	}
-	a.written = wanted
 	a.mu.Lock()
 	a.observed, a.resynced, a.err = all.ObservedRevision, all.ResyncID, ""
 	a.mu.Unlock()
@@ -286,11 +288,4 @@ func (a *answers) wanted() (items map[string]string, all summary, again time.Dur
 		items[statusKey(a.base, v.Key)] = string(text)
 	}
 	return items, all, again
-}
-
-func (a *answers) commit(ctx context.Context, client *clientv3.Client, ops []clientv3.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := client.Txn(ctx).Then(ops...).Commit()
-	return err
 }

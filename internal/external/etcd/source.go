@@ -151,6 +151,9 @@ func (s *Source) useCopy(kept external.Snapshot, asOf time.Time) {
 func (s *Source) publish(p etcd.Published) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
+	if s.store.lists > 0 && p.Lists > s.store.lists {
+		s.answers.readAgain() // etcd may be a restored one
+	}
 	state := s.store.state(p.Revision, p.Lists)
 	s.copy.keep(s.store.kept())
 	if s.store.hasOpened() && !s.copy.write() {

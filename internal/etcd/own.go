@@ -1,0 +1,133 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// OwnKeys are the keys below Prefix, which this process alone writes, as etcd has them. One
+// goroutine owns it.
+type OwnKeys struct {
+	Prefix string
+
+	lease    clientv3.LeaseID
+	written  map[string]written
+	cluster  uint64 // of etcd, as revision
+	revision int64  // of the last list or write
+}
+
+// written is a key of ours as etcd has it. Value is "" if it is not known, or not under our lease.
+type written struct {
+	value    string
+	revision int64
+}
+
+// Listed takes all keys that are there. What is not under lease will be written again.
+func (o *OwnKeys) Listed(h *pb.ResponseHeader, keys []*mvccpb.KeyValue, lease clientv3.LeaseID) {
+	o.lease, o.cluster, o.revision = lease, h.ClusterId, h.Revision
+	o.written = map[string]written{}
+	for _, kv := range keys {
+		w := written{revision: kv.ModRevision}
+		if kv.Lease == int64(lease) {
+			w.value = string(kv.Value)
+		}
+		o.written[string(kv.Key)] = w
+	}
+}
+
+// Watch watches from the last list or write on.
+func (o *OwnKeys) Watch(ctx context.Context, client *clientv3.Client,
+	opts ...clientv3.OpOption) clientv3.WatchChan {
+	opts = append(opts, clientv3.WithPrefix(), clientv3.WithRev(o.revision+1))
+	return client.Watch(clientv3.WithRequireLeader(ctx), o.Prefix, opts...)
+}
+
+// SameHistory finds a restored etcd, which may know our lease and have an older value under it, and
+// returns ErrRestored. A member that lags behind looks alike, and costs a list.
+func (o *OwnKeys) SameHistory(h *pb.ResponseHeader) error {
+	if h.GetClusterId() != o.cluster || h.GetRevision() < o.revision {
+		return ErrRestored
+	}
+	return nil
+}
+
+// Take returns what another has done to our keys, which has them listed and written again. The
+// channel of the watch says whether it is open.
+func (o *OwnKeys) Take(resp clientv3.WatchResponse, open bool) error {
+	if err := endOf(resp, open); err != nil {
+		return err
+	}
+	for _, ev := range resp.Events {
+		key := string(ev.Kv.Key)
+		since := o.revision
+		if w, ours := o.written[key]; ours {
+			since = w.revision
+		}
+		switch {
+		case ev.Kv.ModRevision <= since: // our own
+		case ev.Type == clientv3.EventTypeDelete:
+			return fmt.Errorf("the key %s was deleted by another client, or its lease has ended",
+				key)
+		default:
+			return fmt.Errorf("another client put %.64q under our key %s; "+
+				"is there another node of our name?", ev.Kv.Value, key)
+		}
+	}
+	return nil
+}
+
+// Write brings etcd up to what is wanted, a key last if it is not "", and reports whether there was
+// anything to write.
+func (o *OwnKeys) Write(ctx context.Context, client *clientv3.Client, wanted map[string]string,
+	last string) (wrote bool, err error) {
+	var ops []clientv3.Op
+	for key := range o.written {
+		if _, is := wanted[key]; !is {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+	}
+	put := func(key, value string) {
+		if o.written[key].value != value {
+			ops = append(ops, clientv3.OpPut(key, value, clientv3.WithLease(o.lease)))
+		}
+	}
+	for key, value := range wanted {
+		if key != last {
+			put(key, value)
+		}
+	}
+	if last != "" {
+		put(last, wanted[last])
+	}
+	for batch := range slices.Chunk(ops, batchSize) {
+		if err := o.commit(ctx, client, batch); err != nil {
+			return true, err
+		}
+	}
+	return len(ops) > 0, nil
+}
+
+// commit carries out ops, after which written is what etcd has.
+func (o *OwnKeys) commit(ctx context.Context, client *clientv3.Client, ops []clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return err
+	}
+	o.revision = resp.Header.Revision
+	for _, op := range ops {
+		key := string(op.KeyBytes())
+		if op.IsDelete() {
+			delete(o.written, key)
+		} else {
+			o.written[key] = written{string(op.ValueBytes()), o.revision}
+		}
+	}
+	return nil
+}

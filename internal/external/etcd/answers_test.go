@@ -1,0 +1,121 @@
+package etcd
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/external"
+)
+
+// verdicts answers for a and b.
+func verdicts(revision int64, a, b external.State) external.Answer {
+	return external.Answer{Revision: revision, Verdicts: []external.Verdict{
+		{Source: Name, Key: aKey, Canonical: aKey, State: a, Revision: 1},
+		{Source: Name, Key: bKey, Canonical: bKey, State: b, Revision: 1},
+	}}
+}
+
+// states reports whether etcd has these states of a and b, and the summary.
+func states(a, b external.State) func(map[string]string) bool {
+	return func(all map[string]string) bool {
+		return len(all) == 3 && strings.Contains(all[summaryName], "observed") &&
+			strings.Contains(all[statusName(aKey)], `"state":"`+a.String()+`"`) &&
+			strings.Contains(all[statusName(bKey)], `"state":"`+b.String()+`"`)
+	}
+}
+
+// What another deletes is written again. What the agent itself deletes is not mistaken for it.
+func TestDeletedStatusIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	s, _ := start(t, e.Endpoint(), t.TempDir())
+	both := states(external.Configured, external.Pending)
+	s.Answer(verdicts(7, external.Configured, external.Pending))
+	awaitStored(t, e.Client(), "the status", both)
+	for _, key := range []string{statusDir, "config", statusDir + statusName(bKey),
+		statusDir + summaryName} {
+		_, err := e.Client().Delete(t.Context(), base+key, clientv3.WithPrefix())
+		must(t, err)
+		awaitStored(t, e.Client(), "the status after the end of "+key, both)
+	}
+
+	one := verdicts(8, external.Configured, external.Pending)
+	one.Verdicts = one.Verdicts[:1]
+	s.Answer(one)
+	awaitStored(t, e.Client(), "the end of b", func(all map[string]string) bool {
+		return len(all) == 2 && observed(t, all) == 8
+	})
+	before, err := e.Client().Get(t.Context(), "/")
+	must(t, err)
+	time.Sleep(time.Second)
+	after, err := e.Client().Get(t.Context(), "/")
+	must(t, err)
+	n, problem := after.Header.Revision-before.Header.Revision, s.Status().AnswerProblem
+	if n != 0 || problem != "" {
+		t.Errorf("%d writes without a change; %s", n, problem)
+	}
+}
+
+// A backup has our lease, and an older status under it.
+func TestStatusIsWrittenAgainInARestoredEtcd(t *testing.T) {
+	t.Attr("part", "etcd 3.6.16, embedded server")
+	for _, tc := range []struct {
+		name   string
+		writes int // of others in the restored etcd, before the agent sees it
+	}{
+		{"the revision is lower", 0},
+		{"the revision has caught up", 60},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			o := calicotest.EtcdOptions{Dir: t.TempDir()}
+			e, err := calicotest.StartEtcd(o)
+			must(t, err)
+			stop := sync.OnceFunc(e.Close)
+			defer func() { stop() }()
+			restart := func(o calicotest.EtcdOptions) {
+				stop()
+				e, err = calicotest.StartEtcd(o)
+				must(t, err)
+				stop = sync.OnceFunc(e.Close)
+			}
+			listen := strings.TrimPrefix(e.Endpoint(), "http://")
+			s, _ := start(t, e.Endpoint(), t.TempDir())
+			old := states(external.Retrying, external.Pending)
+			s.Answer(verdicts(7, external.Retrying, external.Pending))
+			awaitStored(t, e.Client(), "the first status", old)
+			stop()
+			backup := t.TempDir()
+			must(t, os.CopyFS(backup, os.DirFS(o.Dir)))
+			o.Listen = listen
+			restart(o)
+			for i := range 20 {
+				put(t, e.Client(), "vpp/other", fmt.Sprint(i))
+			}
+			put(t, e.Client(), aKey, aText)
+			await(t, s, "an item that the backup lacks", func(state external.Snapshot) bool {
+				return keys(state) == aKey
+			})
+			now := states(external.Configured, external.Configured)
+			s.Answer(verdicts(8, external.Configured, external.Configured))
+			awaitStored(t, e.Client(), "the next status", now)
+
+			restart(calicotest.EtcdOptions{Dir: backup})
+			if all := stored(t, e.Client()); !old(all) {
+				t.Fatalf("the backup has %v", all)
+			}
+			for i := range tc.writes {
+				put(t, e.Client(), "vpp/other", fmt.Sprint(i))
+			}
+			restart(calicotest.EtcdOptions{Dir: backup, Listen: listen})
+			awaitStored(t, e.Client(), "the status in the restored etcd", now)
+		})
+	}
+}
