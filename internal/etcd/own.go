@@ -3,12 +3,15 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// MaxBatch bounds in bytes the keys and values of a transaction, unless one is larger by itself.
+// etcd's limit is 1.5 MiB.
+const MaxBatch = 512 << 10
 
 // OwnKeys are the keys below Prefix, which this process alone writes, as etcd has them. One
 // goroutine owns it.
@@ -104,12 +107,25 @@ func (o *OwnKeys) Write(ctx context.Context, client *clientv3.Client, wanted map
 	if last != "" {
 		put(last, wanted[last])
 	}
-	for batch := range slices.Chunk(ops, batchSize) {
-		if err := o.commit(ctx, client, batch); err != nil {
+	for rest := ops; len(rest) > 0; {
+		n := fitting(rest)
+		if err := o.commit(ctx, client, rest[:n]); err != nil {
 			return true, err
 		}
+		rest = rest[n:]
 	}
 	return len(ops) > 0, nil
+}
+
+// fitting returns how many of ops, at least one, go into a transaction.
+func fitting(ops []clientv3.Op) (n int) {
+	for size := 0; n < min(len(ops), batchSize); n++ {
+		size += len(ops[n].KeyBytes()) + len(ops[n].ValueBytes())
+		if n > 0 && size > MaxBatch {
+			break
+		}
+	}
+	return n
 }
 
 // commit carries out ops, after which written is what etcd has.

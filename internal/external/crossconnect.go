@@ -74,7 +74,7 @@ func addressOf(field, text string) (netip.Addr, Problem) {
 	case strings.HasPrefix(text, "alloc:"):
 		return netip.Addr{}, unimplemented("alloc: (model netalloc)")
 	case err != nil || a.Zone() != "":
-		return netip.Addr{}, invalid("%s %q is no address", field, text)
+		return netip.Addr{}, invalid("%s %.80q is no address", field, text)
 	case a.IsUnspecified():
 		return netip.Addr{}, Problem{}
 	}

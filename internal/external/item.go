@@ -240,12 +240,12 @@ func checkNetwork(text string) (p netip.Prefix, _ Problem) {
 	}
 	given, err := netip.ParsePrefix(text)
 	if err != nil {
-		return p, invalid("dst_network %q is no network", text)
+		return p, invalid("dst_network %.80q is no network", text)
 	}
 	p, ok := route.Normalize(given)
 	switch {
 	case !ok:
-		return p, invalid("dst_network %q is an IPv4-mapped network", text)
+		return p, invalid("dst_network %.80q is an IPv4-mapped network", text)
 	case p.Addr() != given.Addr().Unmap():
 		return p, invalid("dst_network %s has host bits set: the network is %s", text, p)
 	}
@@ -318,7 +318,7 @@ func checkTable(t *l3.VrfTable) Problem {
 	case len(t.Label) > maxLabel:
 		return invalid("the label has %d bytes; at most %d", len(t.Label), maxLabel)
 	case !isName(t.Label):
-		return invalid("the label %q has control characters", t.Label)
+		return invalid("the label %.80q has control characters", t.Label)
 	case t.FlowHashSettings != nil:
 		return unimplemented("field flow_hash_settings")
 	}
@@ -334,9 +334,9 @@ func checkNeighbour(on, address, macField, mac string) Problem {
 	case strings.HasPrefix(address, "alloc:"):
 		return unimplemented("alloc: (model netalloc)")
 	case err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast():
-		return invalid("ip_address %q is no address of a neighbour", address)
+		return invalid("ip_address %.80q is no address of a neighbour", address)
 	case !isMAC:
-		return invalid("%s %q is no MAC address", macField, mac)
+		return invalid("%s %.80q is no MAC address", macField, mac)
 	}
 	return Problem{}
 }

@@ -276,7 +276,7 @@ func (m *merger) requirePeer(p *planned) {
 	peer := other.item.Message.(*linux.Interface)
 	if back := peer.GetVeth().GetPeerIfName(); back != i.Name {
 		p.missing = append(p.missing,
-			fmt.Sprintf("veth.peer_if_name of %s is %q", name, back))
+			fmt.Sprintf("veth.peer_if_name of %s is %.80q", name, back))
 		p.objects = nil
 		return
 	}

@@ -3,6 +3,7 @@ package external
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // State is how an item stands, with the numbers of Ligato's ValueState.
@@ -53,11 +54,21 @@ type Problem struct {
 func (p Problem) ok() bool { return p == Problem{} }
 
 func invalid(format string, args ...any) Problem {
-	return Problem{Invalid, fmt.Sprintf(format, args...)}
+	return Problem{Invalid, cut(fmt.Sprintf(format, args...))}
 }
 
 func unimplemented(format string, args ...any) Problem {
-	return Problem{Unimplemented, fmt.Sprintf(format, args...)}
+	return Problem{Unimplemented, cut(fmt.Sprintf(format, args...))}
+}
+
+// maxDetail bounds in bytes what is said of a problem, which may quote a client's text.
+const maxDetail = 1000
+
+func cut(detail string) string {
+	if len(detail) <= maxDetail {
+		return detail
+	}
+	return strings.ToValidUTF8(detail[:maxDetail], "") + "…"
 }
 
 // Verdict is how one item of one source stands.

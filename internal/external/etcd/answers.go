@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ const (
 	// unfinishedTime bounds how long an answer waits for the data plane's.
 	unfinishedTime = 2 * time.Second
 	requestTimeout = 5 * time.Second
+
+	// maxDetails bounds in bytes what the status of an item quotes.
+	maxDetails = 4 << 10
 )
 
 var errLeaseLost = errors.New("the lease has ended")
@@ -68,19 +72,36 @@ func statusOf(v external.Verdict) itemStatus {
 	if v.Canonical != "" && !v.LastGood {
 		s.Key = v.Canonical
 	}
+	details := shorten(v.Details)
 	switch v.State {
 	case external.Configured:
 		s.LastOperation = "CREATE"
 	case external.Removed:
 		s.LastOperation = "DELETE"
 	case external.Pending:
-		s.Details = v.Details
+		s.Details = details
 	case external.Invalid, external.Unimplemented:
-		s.LastOperation, s.Error = "VALIDATE", strings.Join(v.Details, "; ")
+		s.LastOperation, s.Error = "VALIDATE", strings.Join(details, "; ")
 	default:
-		s.LastOperation, s.Error = "CREATE", strings.Join(v.Details, "; ")
+		s.LastOperation, s.Error = "CREATE", strings.Join(details, "; ")
 	}
 	return s
+}
+
+// shorten returns the first details, and how many there are besides.
+func shorten(details []string) []string {
+	left := maxDetails
+	for i, d := range details {
+		if left -= len(d); left >= 0 {
+			continue
+		}
+		short := append(details[:i:i], strings.ToValidUTF8(d[:len(d)+left], "")+"…")
+		if more := len(details) - i - 1; more > 0 {
+			short = append(short, fmt.Sprintf("and %d more", more))
+		}
+		return short
+	}
+	return details
 }
 
 // statusKey is the key of an item's status.
@@ -149,14 +170,18 @@ func (a *answers) run(ctx context.Context) {
 }
 
 func (a *answers) failed(err error) {
-	why := a.client.Explain(err)
-	a.mu.Lock()
-	was := a.err
-	a.err = why
-	a.mu.Unlock()
-	if was != why {
+	if why := a.client.Explain(err); a.say(why) {
 		a.log.Warn("the status of items is not written to etcd, trying again", "err", why)
 	}
+}
+
+// say notes what is wrong, and reports whether it was not known yet.
+func (a *answers) say(problem string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.err == problem
+	a.err = problem
+	return !known
 }
 
 // attempt writes until an error.
@@ -247,13 +272,35 @@ func (a *answers) write(ctx context.Context, client *clientv3.Client) (
 	}
 	last := a.own.Prefix + summaryName
 	wanted[last] = string(text)
+	problem := dropLarge(wanted)
 	if _, err := a.own.Write(ctx, client, wanted, last); err != nil {
 		return 0, err
 	}
 	a.mu.Lock()
-	a.observed, a.resynced, a.err = all.ObservedRevision, all.ResyncID, ""
+	a.observed, a.resynced = all.ObservedRevision, all.ResyncID
 	a.mu.Unlock()
+	if a.say(problem) && problem != "" {
+		a.log.Warn(problem)
+	}
 	return again, nil
+}
+
+// dropLarge leaves out items whose keys are too long for a status, which has the key twice.
+func dropLarge(wanted map[string]string) (problem string) {
+	large := 0
+	for key, text := range wanted {
+		if len(key)+len(text) > etcd.MaxBatch {
+			delete(wanted, key)
+			large++
+		}
+	}
+	switch large {
+	case 0:
+		return ""
+	case 1:
+		return "the status of 1 item is too large for etcd"
+	}
+	return fmt.Sprintf("the status of %d items is too large for etcd", large)
 }
 
 // wanted is what etcd is to have; nil: nothing is known yet. A revision counts as observed when the

@@ -119,3 +119,40 @@ func TestStatusIsWrittenAgainInARestoredEtcd(t *testing.T) {
 		})
 	}
 }
+
+// An item whose status does not fit into a request of etcd's takes no other's away.
+func TestLargeStatusHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	s, _ := start(t, e.Endpoint(), t.TempDir())
+	answer := verdicts(7, external.Invalid, external.Pending)
+	for i := range answer.Verdicts { // in error, and in details
+		answer.Verdicts[i].Details = []string{"first", strings.Repeat("x", 900<<10), "last"}
+	}
+	for i := range 100 { // a control character takes six bytes in JSON
+		answer.Verdicts = append(answer.Verdicts, external.Verdict{Source: Name,
+			Key: fmt.Sprint("config/x/", i), Details: []string{strings.Repeat("\x01", 10<<10)}})
+	}
+	long := external.Verdict{Source: Name, Key: "config/" + strings.Repeat("y", 900<<10)}
+	answer.Verdicts = append(answer.Verdicts, long)
+	s.Answer(answer)
+	all := awaitStored(t, e.Client(), "all but one", func(all map[string]string) bool {
+		return len(all) == 103 && observed(t, all) == 7 &&
+			s.Status().AnswerProblem == "the status of 1 item is too large for etcd"
+	})
+	for key, text := range all {
+		if len(text) > 32<<10 {
+			t.Errorf("%s has %d bytes", key, len(text))
+		}
+	}
+	if b := all[statusName(bKey)]; !strings.Contains(b, `["first","xxx`) ||
+		!strings.Contains(b, `xxx…","and 1 more"]`) {
+		t.Errorf("b: %.60s…%s", b, b[max(0, len(b)-100):])
+	}
+	answer.Verdicts = answer.Verdicts[:10]
+	answer.Revision = 8
+	s.Answer(answer)
+	awaitStored(t, e.Client(), "the next", func(all map[string]string) bool {
+		return len(all) == 11 && observed(t, all) == 8 && s.Status().AnswerProblem == ""
+	})
+}
