@@ -402,3 +402,38 @@ func TestGroupsAreStagedAndCommitted(t *testing.T) {
 	remove(t, e.Client(), stagingDir+"g")
 	is("no commit", "")
 }
+
+// An item of a group is of the revision of its commit, also where a list has told of it.
+func TestItemsOfGroupsHaveTheRevisionOfTheirCommit(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	dir := t.TempDir()
+	put(t, e.Client(), stagingDir+"g/"+bKey, bText)
+	first := put(t, e.Client(), stagingDir+"g", `{"items":1}`)
+	put(t, e.Client(), stagingDir+"h/"+aKey, aText)
+	s, stop := start(t, e.Endpoint(), dir)
+	var second int64 // the commit of h; 0: there is none yet
+	is := func(what string) {
+		t.Helper()
+		await(t, s, what, func(state external.Snapshot) bool {
+			items := state.Sources[0].Items
+			if items[bKey].Key == "" || second != 0 && items[aKey].Key == "" {
+				return false
+			}
+			if a, b := items[aKey].Revision, items[bKey].Revision; a != second || b != first {
+				t.Errorf("%s: revisions %d and %d, want %d and %d", what, a, b, second, first)
+			}
+			return true
+		})
+	}
+	is("a list")
+	second = put(t, e.Client(), stagingDir+"h", `{"items":1}`)
+	is("a commit")
+	readCopy(t, dir, func(k *kept) bool { return k.Items[aKey].Group == "h" })
+	stop()
+	s, stop = start(t, e.Endpoint(), dir)
+	is("the next run")
+	stop()
+	s, _ = start(t, e.Endpoint(), t.TempDir())
+	is("without a copy")
+}

@@ -21,10 +21,12 @@ const stagingDir = "staging/"
 
 // group is a group of items: texts by key.
 type group struct {
-	commit string            // "": there is none
-	staged map[string]string // what is there
-	active map[string]string // what the last commit that fitted has put into force
-	bad    error             // why the present commit does not fit
+	commit    string            // "": there is none
+	committed int64             // its revision
+	staged    map[string]string // what is there
+	active    map[string]string // what the last commit that fitted has put into force
+	revision  int64             // of that commit
+	bad       error             // why the present commit does not fit
 }
 
 // commit is the value of a group's key.
@@ -70,7 +72,7 @@ func (g *group) settle() {
 	if g.commit == "" {
 		g.active = nil
 	} else if g.bad = g.fits(); g.bad == nil {
-		g.active = maps.Clone(g.staged)
+		g.active, g.revision = maps.Clone(g.staged), g.committed
 	}
 }
 
@@ -88,7 +90,7 @@ func (s *store) stage(name, item, text string) {
 	g := s.group(name)
 	switch {
 	case item == "":
-		g.commit = text
+		g.commit, g.committed = text, s.at
 	case text == "":
 		delete(g.staged, item)
 	default:
@@ -134,7 +136,8 @@ func (s *store) applyGroups() {
 	}
 	for key, name := range from {
 		if v, taken := s.values[key]; !taken || v.Group != "" {
-			s.set(key, s.groups[name].active[key], name)
+			g := s.groups[name]
+			s.set(key, g.active[key], name, g.revision)
 		}
 	}
 }

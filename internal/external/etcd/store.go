@@ -143,18 +143,18 @@ func (s *store) Put(key string, text []byte) {
 		s.stage(name, item, string(text))
 		return
 	}
-	s.set(key, string(text), "")
+	s.set(key, string(text), "", s.at)
 }
 
-// set takes the text of an item.
-func (s *store) set(key, text, group string) {
+// set takes the text of an item, as of revision.
+func (s *store) set(key, text, group string, revision int64) {
 	before, known := s.values[key]
-	again := before.Gone || s.at > before.Revision && (before.Undone != "" || s.isOpen(before))
+	again := before.Gone || revision > before.Revision && (before.Undone != "" || s.isOpen(before))
 	s.note(key)
 	if known && before.Text == text && before.Group == group && !again {
 		return
 	}
-	s.accept(key, text, group, s.at)
+	s.accept(key, text, group, revision)
 }
 
 // accept has a text in force, or if it is wrong what was in force before.
