@@ -35,6 +35,9 @@ func (r *keyRange) seePut(kv *mvccpb.KeyValue) {
 		return
 	}
 	r.forgetPut(string(kv.Key))
+	if r.deletion.key == string(kv.Key) {
+		r.deletion = change{} // it is there again
+	}
 	at := len(r.puts)
 	for at > 0 && r.puts[at-1].revision > kv.ModRevision { // of a list
 		at--
@@ -74,27 +77,28 @@ func (f *Follower) newest() (n newest) {
 	return n
 }
 
-// ask is a probe that asks for keys that we may read. It returns ErrRestored if etcd's history is
+// ask is a probe that asks for keys that we may read: a Get each, which clientv3 sends to another
+// member if one fails, as it does not do with a Txn. It returns ErrRestored if etcd's history is
 // not that of n. doubt is a put that etcd cannot tell about.
 func ask(ctx context.Context, client *clientv3.Client, n newest, otherwise string) (
 	head *pb.ResponseHeader, doubt change, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	ops := []clientv3.Op{clientv3.OpGet(otherwise, clientv3.WithKeysOnly())}
-	if n.put.key != "" {
-		ops[0] = clientv3.OpGet(n.put.key, clientv3.WithKeysOnly())
+	key := n.put.key
+	if key == "" {
+		key = otherwise
 	}
-	if n.deletion.key != "" {
-		ops = append(ops, clientv3.OpGet(n.deletion.key, clientv3.WithKeysOnly()))
-	}
-	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	resp, err := client.Get(ctx, key, clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, change{}, err
 	}
 	if n.deletion.key != "" {
 		// It may have been put again since. One from before says that the deletion is lost.
-		at := revisionOf(resp.Responses[1].GetResponseRange().Kvs)
-		if at != 0 && at < n.deletion.next {
+		deleted, err := client.Get(ctx, n.deletion.key, clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, change{}, err
+		}
+		if at := revisionOf(deleted.Kvs); at != 0 && at < n.deletion.next {
 			return nil, change{}, fmt.Errorf("%w: %s, which was deleted at revision %d, is of "+
 				"revision %d", ErrRestored, n.deletion.key, n.deletion.revision, at)
 		}
@@ -102,7 +106,7 @@ func ask(ctx context.Context, client *clientv3.Client, n newest, otherwise strin
 	if n.put.key == "" {
 		return resp.Header, change{}, nil
 	}
-	at := revisionOf(resp.Responses[0].GetResponseRange().Kvs)
+	at := revisionOf(resp.Kvs)
 	if at == 0 { // deleted, which the watch has not told yet, or never put
 		at, err = putAt(ctx, client, n.put)
 		if errors.Is(err, rpctypes.ErrCompacted) {
@@ -140,7 +144,8 @@ func revisionOf(found []*mvccpb.KeyValue) int64 {
 }
 
 // stillDoubted takes the doubt of a probe. Of a key that was deleted the watch tells by the next
-// one, after which another put is the newest. One that is in doubt twice is of another history.
+// one, after which another put is the newest. One that is in doubt twice counts as of another
+// history: a watch that lags that long costs a list.
 func (f *Follower) stillDoubted(c change) error {
 	was := f.doubt
 	f.doubt = c

@@ -147,6 +147,22 @@ func TestARestoreIsNoticedWhenTheRevisionIsNotLower(t *testing.T) {
 	}
 }
 
+// The newest deletion is of a key that was put again.
+func TestAKeyThatIsBackIsNoRestore(t *testing.T) {
+	e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
+	r := newReader(t, e)
+	r.ProbeEvery = 200 * time.Millisecond
+	changeKeys(t, e, "+/a/1 +/a/2")
+	r.untilHas("/a/2")
+	changeKeys(t, e, "-/a/2 +/a/2 +/a/3")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	must(t, r.client.Once(ctx, r.follow))
+	if n := r.Status().Lists; n != 1 {
+		t.Errorf("%d lists", n)
+	}
+}
+
 // The newest key was deleted while nobody looked, and what it was is compacted.
 func TestAKeyThatIsGoneIsNoRestore(t *testing.T) {
 	for _, compacted := range []bool{false, true} {
