@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -47,8 +48,8 @@ func (h handshake) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, 
 	}
 	_, conn.client = Policy{}.caller(peer.NewContext(context.Background(),
 		&peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info}))
-	if host, _, err := net.SplitHostPort(conn.client); err == nil {
-		conn.client = host // of a client without a name each connection has another port
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && conn.client == a.String() {
+		conn.client = a.IP.String() // of a client without a name each connection has another port
 	}
 	conn.AuthInfo = info
 	giveBack, err := h.open.take(conn.client)
@@ -99,7 +100,7 @@ func (p Policy) caller(ctx context.Context) (c *Client, name string) {
 			is = func(c Client) bool { return c.UID != nil && *c.UID == info.uid }
 		case credentials.TLSInfo:
 			cert := info.State.PeerCertificates[0] // the listener demands one
-			name = fmt.Sprintf("certificate %q", cert.Subject.CommonName)
+			name = fmt.Sprintf("certificate %q", nameIn(cert))
 			is = func(c Client) bool {
 				return c.Certificate != "" && (c.Certificate == cert.Subject.CommonName ||
 					slices.Contains(cert.DNSNames, c.Certificate))
@@ -113,4 +114,12 @@ func (p Policy) caller(ctx context.Context) (c *Client, name string) {
 		return &p.Clients[i], name
 	}
 	return nil, name
+}
+
+// nameIn is a certificate's common name, else its first DNS name.
+func nameIn(cert *x509.Certificate) string {
+	if cert.Subject.CommonName == "" && len(cert.DNSNames) > 0 {
+		return cert.DNSNames[0]
+	}
+	return cert.Subject.CommonName
 }

@@ -3,7 +3,6 @@ package grpc
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
@@ -51,13 +51,14 @@ func (q *quota) take(client string) (giveBack func(), err error) {
 // client that reads nothing would have the agent keep any number of answers.
 type openCall struct {
 	conn *connection
-	left atomic.Int32 // of the call itself and its answer, how many are not done
+	keep func() bool // has it under way although the client may leave; false: it has left
 	end  func()
 }
 
 type callKey struct{}
 
-// beginCall counts a call before its request is read.
+// beginCall counts a call before its request is read, until it ends, or until one of the
+// interceptors says so that keeps it.
 func (s *Server) beginCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	from, _ := peer.FromContext(ctx)
 	conn := from.AuthInfo.(*connection) // by the handshake
@@ -67,34 +68,67 @@ func (s *Server) beginCall(ctx context.Context, _ *tap.Info) (context.Context, e
 	}
 	forget := context.AfterFunc(conn.closed, giveBack)
 	c := &openCall{conn: conn, end: func() { forget(); giveBack() }}
-	c.left.Store(1)
-	context.AfterFunc(ctx, c.done)
+	c.keep = context.AfterFunc(ctx, c.end)
 	return context.WithValue(ctx, callKey{}, c), nil
 }
 
-func (c *openCall) done() {
-	if c.left.Add(-1) == 0 {
+// holdUntilSent has a call under way until its answer is sent, though its client may have left. One
+// that is not sent in answerPatience closes the connection.
+func holdUntilSent(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	c := ctx.Value(callKey{}).(*openCall)
+	if !c.keep() {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	out, err := handler(ctx, request)
+	if err == nil && ctx.Err() != nil {
+		err = status.FromContextError(ctx.Err()).Err()
+	}
+	if err == nil {
+		// gRPC would be done with the answer when it is compressed, which is before it is sent
+		err = grpc.SetSendCompressor(ctx, encoding.Identity)
+	}
+	if err != nil {
 		c.end()
+		return nil, err
+	}
+	cutOff := time.AfterFunc(answerPatience, func() { c.conn.Close() })
+	return &sending{out.(proto.Message), func() { cutOff.Stop(); c.end() }}, nil
+}
+
+// holdStream has a stream under way until its handler is done.
+func holdStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
+	ctx := stream.Context()
+	c := ctx.Value(callKey{}).(*openCall)
+	if !c.keep() {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	defer c.end()
+	return handler(server, stream)
+}
+
+// dropped ends calls whose answers are not sent: gRPC does not return their bytes if the client has
+// left before they were queued.
+type dropped struct{}
+
+// HandleRPC implements stats.Handler.
+func (dropped) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if p, ok := s.(*stats.OutPayload); ok && ctx.Err() != nil {
+		if a, ok := p.Payload.(*sending); ok {
+			a.sent()
+		}
 	}
 }
 
-// holdUntilSent has the call of an answer under way until it is sent. One that is not sent in
-// answerPatience closes the connection.
-func holdUntilSent(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler) (any, error) {
-	out, err := handler(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	// gRPC would be done with the answer when it is compressed, which is before it is sent
-	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
-		return nil, err
-	}
-	c := ctx.Value(callKey{}).(*openCall)
-	c.left.Add(1)
-	cutOff := time.AfterFunc(answerPatience, func() { c.conn.Close() })
-	return &sending{out.(proto.Message), func() { cutOff.Stop(); c.done() }}, nil
-}
+// TagRPC implements stats.Handler.
+func (dropped) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements stats.Handler.
+func (dropped) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (dropped) HandleConn(context.Context, stats.ConnStats) {}
 
 // sending is an answer to a unary call.
 type sending struct {

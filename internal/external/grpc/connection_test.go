@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,11 +46,13 @@ func (large) Sources() []external.Source {
 }
 
 // inMemory runs a test with a server, and the time of synctest.
-func inMemory(t *testing.T, test func(t *testing.T, p *pipes)) {
+func inMemory(t *testing.T, test func(t *testing.T, p *pipes)) { inMemoryOf(t, large{}, test) }
+
+func inMemoryOf(t *testing.T, all All, test func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{bed: newBed(t.TempDir()), accept: bufconn.Listen(1 << 20)}
 		ctx, cancel := context.WithCancel(t.Context())
-		server := NewServer(p.Source, large{}, Policy{}, nil, slog.New(slog.DiscardHandler))
+		server := NewServer(p.Source, all, Policy{}, nil, slog.New(slog.DiscardHandler))
 		done := make(chan error, 1)
 		go func() { done <- server.Serve(ctx, p.accept) }()
 		defer func() {
@@ -138,6 +142,90 @@ func TestCallsThatEndOtherwise(t *testing.T) {
 			synctest.Wait()
 		}
 	})
+}
+
+// blocked is an All whose Sources come when the test says so.
+type blocked struct {
+	All
+	begun atomic.Int32
+	end   chan struct{}
+}
+
+func (b *blocked) Sources() []external.Source {
+	b.begun.Add(1)
+	<-b.end
+	return nil
+}
+
+// A call whose client has left is under way as long as it is worked at.
+func TestACallCountsWhileItIsWorkedAt(t *testing.T) {
+	work := &blocked{}
+	inMemoryOf(t, work, func(t *testing.T, p *pipes) {
+		work.end = make(chan struct{})
+		for range 4 {
+			c := p.client(t)
+			defer c.Close()
+			api := configurator.NewConfiguratorServiceClient(c)
+			for range maxCalls {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				_, err := api.Get(ctx, &configurator.GetRequest{})
+				cancel()
+				if err == nil {
+					t.Fatal("answered")
+				}
+				synctest.Wait()
+			}
+		}
+		if n := work.begun.Load(); n != maxCalls {
+			t.Errorf("%d calls are worked at, want %d", n, maxCalls)
+		}
+		close(work.end)
+		synctest.Wait()
+		other := p.client(t)
+		defer other.Close()
+		checkError(t, "when they are done", get(t.Context(), other), codes.OK, "")
+	})
+}
+
+// Calls that their clients cancel at any moment leave nothing behind.
+func TestCancelledCallsAreUnderWayNoLonger(t *testing.T) {
+	b := newBed(t.TempDir())
+	defer b.stop()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	at := &blocked{end: make(chan struct{})}
+	close(at.end)
+	s := NewServer(b.Source, at, Policy{}, nil, slog.New(slog.DiscardHandler))
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	defer func() { cancel(); <-done }()
+	c, err := grpc.NewClient("unix:"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	api := configurator.NewConfiguratorServiceClient(c)
+	for i := range 3000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Duration(i%300)*time.Microsecond, cancel)
+		_, _ = api.Get(ctx, &configurator.GetRequest{})
+		cancel()
+	}
+	underWay := func() int {
+		s.calls.mu.Lock()
+		defer s.calls.mu.Unlock()
+		return len(s.calls.used)
+	}
+	for late := time.Now().Add(30 * time.Second); underWay() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("under way are %v", s.calls.used)
+		}
+	}
 }
 
 func TestAClientHasALimitedNumberOfConnections(t *testing.T) {

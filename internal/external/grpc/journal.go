@@ -62,8 +62,7 @@ type kept struct {
 	Key    string            `json:"key"`
 	Value  []byte            `json:"value"` // the encoded message
 	Labels map[string]string `json:"labels,omitempty"`
-
-	text string // the value in JSON, of textFormat
+	Text   string            `json:"text,omitempty"` // instead of Value, in JSON, of textFormat
 }
 
 type keptItems []kept
@@ -76,18 +75,18 @@ func (p *keptItems) UnmarshalJSON(b []byte) error {
 	var texts map[string]string
 	err := json.Unmarshal(b, &texts)
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
-		*p = append(*p, kept{Key: key, text: texts[key]})
+		*p = append(*p, kept{Key: key, Text: texts[key]})
 	}
 	return err
 }
 
 // item decodes what is kept.
-func (k kept) item(labels map[string]string) external.Item {
+func (k kept) item() external.Item {
 	item := external.DecodeBinary(k.Key, k.Value)
-	if item.Labels = k.Labels; k.text != "" {
-		item = external.DecodeJSON(k.Key, []byte(k.text), external.Item{})
-		item.Labels = labels
+	if k.Text != "" {
+		item = external.DecodeJSON(k.Key, []byte(k.Text), external.Item{})
 	}
+	item.Labels = k.Labels
 	return item
 }
 

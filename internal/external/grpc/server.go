@@ -87,6 +87,7 @@ func NewServer(source *Source, all All, p Policy, conf *tls.Config, log *slog.Lo
 	s.grpc = grpc.NewServer(grpc.Creds(newHandshake(conf)),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(s.beginCall), grpc.UnaryInterceptor(holdUntilSent),
+		grpc.StreamInterceptor(holdStream), grpc.StatsHandler(dropped{}),
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
 		grpc.ConnectionTimeout(helloTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}))

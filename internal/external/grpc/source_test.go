@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -384,6 +385,32 @@ func TestJournalInTextFormat(t *testing.T) {
 		}
 		b = newBed(filepath.Dir(b.journal.path))
 	})
+}
+
+// What an older journal has of such an item stays, too, as the text that it is.
+func TestAnItemOfALaterVersionInText(t *testing.T) {
+	s := newStore()
+	later := kept{Key: "config/vpp/v9/later/x", Text: `{"a":1}`}
+	s.replay([]record{{Source: "grpc/a", Puts: keptItems{later},
+		Labels: map[string]map[string]string{later.Key: {"a": "b"}}}})
+	for range 2 {
+		all, err := s.records()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(all[len(all)-1].Puts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, "on disk", string(text), `[{"key":"config/vpp/v9/later/x","value":null,`+
+			`"labels":{"a":"b"},"text":"{\"a\":1}"}]`)
+		var again keptItems
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		s = newStore()
+		s.replay([]record{{Source: "grpc/a", Puts: again}})
+	}
 }
 
 // An item that this version cannot read, as after a downgrade, is named to its client and stays on

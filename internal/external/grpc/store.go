@@ -40,7 +40,10 @@ func (s *store) replay(records []record) {
 	for _, r := range records {
 		items := make([]external.Item, len(r.Puts))
 		for i, p := range r.Puts {
-			items[i] = p.item(r.Labels[p.Key])
+			if p.Text != "" && p.Labels == nil {
+				p.Labels = r.Labels[p.Key]
+			}
+			items[i] = p.item()
 			if items[i].Message == nil {
 				s.unread[itemID{r.Source, p.Key}] = p
 			}
