@@ -47,8 +47,9 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// endWait bounds how long the end of a program waits for a disk that stalls.
-const endWait = time.Second
+// endWait bounds how long the end of a program waits for a disk that stalls. A large file takes
+// more than a second; systemd kills an agent that takes more than 15 s.
+const endWait = 5 * time.Second
 
 // AtTheEnd has a program that ends write what is left. A disk that stalls does not keep it: what is
 // not written then is lost, as by a crash.

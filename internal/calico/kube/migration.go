@@ -7,7 +7,7 @@ import (
 )
 
 // migrationPhases are those of a migration under way: from the one in which its target gets a Pod,
-// until it has succeeded. One that failed moves nothing any more.
+// until it has succeeded. One that failed stays one, as its target may still be there.
 var migrationPhases = []string{"Scheduling", "Scheduled", "PreparingTarget", "TargetReady",
 	"Running", "Failed"}
 

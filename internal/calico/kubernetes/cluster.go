@@ -47,8 +47,9 @@ func ReadCluster(ctx context.Context, client *kubernetes.Client, cfg Config) (*c
 				return nil
 			})
 		var refused *kubernetes.RequestError
-		isAbsent := errors.As(err, &refused) && refused.Status == http.StatusNotFound
-		if err != nil && !(isAbsent && r == migrations) {
+		lacks := errors.As(err, &refused) && (refused.Status == http.StatusNotFound ||
+			refused.Status == http.StatusForbidden) // which comes first, without KubeVirt as well
+		if err != nil && !(lacks && r == migrations) {
 			return nil, err
 		}
 	}

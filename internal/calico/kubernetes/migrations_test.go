@@ -57,4 +57,11 @@ func TestMigrationsForbidden(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	r.untilStatus(t, "named", says("list "+migrationKind+": 403 Forbidden"))
+	client, err := kubernetes.NewClient(s.Kubeconfig())
+	must(t, err)
+	defer client.Close()
+	whole, err := ReadCluster(t.Context(), client, Config{Group: GroupV1})
+	if must(t, err); len(whole.Endpoints) != 2 {
+		t.Errorf("of the cluster %+v", whole.Endpoints)
+	}
 }

@@ -31,6 +31,9 @@ const (
 	// unfinishedTime bounds how long an answer waits for the data plane's.
 	unfinishedTime = 2 * time.Second
 	requestTimeout = 5 * time.Second
+	// readTimeout is for all statuses, which may be some MiB, and rereadPause before the next time.
+	readTimeout = 30 * time.Second
+	rereadPause = time.Second
 
 	// maxDetails bounds in bytes what the status of an item quotes.
 	maxDetails = 4 << 10
@@ -191,8 +194,12 @@ func (a *answers) attempt(ctx context.Context, client *clientv3.Client) error {
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound), errors.Is(err, errLeaseLost):
 			a.lease = clientv3.NoLease // the next attempt has another one
-		case errors.Is(err, etcd.ErrRestored):
-			continue // what is there is read again
+		case errors.Is(err, etcd.ErrRestored): // what is there is read again
+			select {
+			case <-time.After(rereadPause): // a member that lags behind says the same at once
+				continue
+			case <-ctx.Done():
+			}
 		}
 		return err
 	}
@@ -241,7 +248,7 @@ func (a *answers) keep(ctx context.Context, client *clientv3.Client) error {
 
 // prepare ensures a lease, and reads which keys an earlier run or connection has left.
 func (a *answers) prepare(ctx context.Context, client *clientv3.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	if a.lease == clientv3.NoLease {
 		lease, err := client.Grant(ctx, int64(leaseTime/time.Second))
