@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go.fd.io/govpp/api"
 	interfaces "go.fd.io/govpp/binapi/interface"
@@ -235,13 +236,14 @@ func (l *session) applyTEIB(ctx context.Context, ops []endpointOp) {
 		err    error
 	}
 	links := map[string]link{} // each is looked up once
+	puts := slices.ContainsFunc(ops, func(op endpointOp) bool { return op.put })
 	var reqs []request
 	var asked []endpointOp // whom each request is for
 	for _, op := range ops {
 		on, known := links[op.end.Interface]
 		if !known {
 			on.index, on.err = l.ipipIndex(ctx, op.end.Interface)
-			if on.err == nil {
+			if on.err == nil && puts {
 				on.others, on.err = l.othersTunnels(ctx, on.index)
 			}
 			links[op.end.Interface] = on

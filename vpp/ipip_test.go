@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.fd.io/govpp/api"
@@ -62,6 +63,42 @@ func TestTunnelOfAnotherProgramToANode(t *testing.T) {
 	}
 	s.RemoveInterface("ipip7")
 	check(t, a.PutObject(t.Context(), one))
+}
+
+// Where no other program has an IPIP interface, and where nodes only leave, nobody's tunnels are
+// read.
+func TestTunnelsOfOthersAreReadWhereThereAreSome(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		s := newServer(t)
+		if others {
+			s.AddIPIP(7, testTunnel.Source, netip.MustParseAddr("192.0.2.9"))
+		}
+		var read atomic.Int32
+		s.Refuse(func(m api.Message) int32 {
+			if m.GetMessageName() == "ipip_tunnel_dump" {
+				read.Add(1)
+			}
+			return 0
+		})
+		a := runAgent(t, vpp.Config{Socket: s.Socket()})
+		a.await(t, "VPP", present)
+		check(t, a.PutObject(t.Context(), testTunnel))
+		check(t, a.PutObject(t.Context(), route.Up{Interface: testTunnel.Name}))
+		a.await(t, "our tunnel", func(f route.Facts) bool {
+			_, is := f.Interface(testTunnel.Name)
+			return is
+		})
+		e := endpointTo("192.0.2.1")
+		check(t, a.PutObject(t.Context(), e))
+		check(t, a.DeleteObject(t.Context(), e.Key()))
+		want := int32(0)
+		if others {
+			want = 1
+		}
+		if n := read.Load(); n != want {
+			t.Errorf("others %v: tunnels were read %d times, want %d", others, n, want)
+		}
+	}
 }
 
 // The tunnel of an agent that was killed before it could mark it is ours by its number.
