@@ -101,8 +101,8 @@ func ChooseRouterID(asked string, self string, nodeIPv4 netip.Addr) (netip.Addr,
 	return id, nil
 }
 
-// severities are what logSeverityScreen may say, in any case. Fatal and None leave errors in: they
-// are few, and the last thing to do without.
+// severities are what logSeverityScreen may say, in upper or lower case. Fatal and None leave
+// errors in: they are few, and the last thing to do without.
 var severities = map[string]slog.Level{
 	"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo,
 	"warning": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError,

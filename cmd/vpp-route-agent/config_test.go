@@ -532,6 +532,8 @@ func TestDatastore(t *testing.T) {
 			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
 		{map[string]string{"ETCD_DISCOVERY_SRV": "example.org",
 			"DATASTORE_TYPE": "kubernetes"}, inKubernetes},
+		{map[string]string{"ETCD_DISCOVERY_SRV": "example.org",
+			"ETCD_ENDPOINTS": "http://192.0.2.1:2379"}, etcdv3},
 		{map[string]string{"ETCD_DISCOVERY_SRV": ""}, etcdv3}, // as calicoctl node run has it
 	} {
 		c, err := load(t, nil, tc.env, "")

@@ -83,6 +83,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return err
 }
 
+// server reads a request within a time. Go lifts that bound once the request has come, so that it
+// ends no long answer.
 func server(h http.Handler, read time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: read / 2, ReadTimeout: read, WriteTimeout: writeTimeout,
