@@ -18,7 +18,13 @@ func BenchmarkCluster(b *testing.B) {
 		e, _ := Encapsulation("node", []route.Encap{route.IPIP}, false, s)
 		routes := Remotes("node", []AddressSource{NodeObject}, nil, s, nil).Routes
 		tunnels := Tunnels("node", e, s, MTUs{IPv4: 1500}, false, nil)
+		own := benchCluster(n) // blocks of one address
+		own.Affinities = map[netip.Prefix]calico.AffinityState{}
+		for i := range 200 {
+			own.Affinities[netip.PrefixFrom(netip.AddrFrom4([4]byte{30, 255, 0, byte(i)}), 32)] = ""
+		}
 		for name, f := range map[string]func(){
+			"200 own blocks": func() { OwnBlocks("node", own) },
 			"routes": func() {
 				Remotes("node", []AddressSource{NodeObject}, e, s, routes)
 			},

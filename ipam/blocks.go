@@ -31,7 +31,8 @@ func OwnBlocks(self string, s *calico.Snapshot) (own []netip.Prefix, skipped []S
 		}
 		own = append(own, cidr)
 	}
-	slices.SortFunc(own, route.ComparePrefixes)
+	own, with := withoutNodes(own, s)
+	skipped = append(skipped, with...)
 	sortSkipped(skipped)
 	return own, skipped
 }
@@ -53,7 +54,7 @@ func notOwn(self string, cidr netip.Prefix, state calico.AffinityState, s *calic
 	case owner.Host != "" && owner.Host != self:
 		return fmt.Sprintf("affinity is stale: the block belongs to node %s", owner.Host)
 	}
-	return nodeInside(cidr, s)
+	return ""
 }
 
 // Aggregated returns the own blocks that stand for all addresses inside them. From a block being
@@ -68,29 +69,51 @@ func Aggregated(own []netip.Prefix, s *calico.Snapshot) []netip.Prefix {
 // those that contain a node's BGP address. Without BGP, other nodes forward by that key.
 func NamedBlocks(self string, s *calico.Snapshot) (named []netip.Prefix) {
 	for cidr, b := range s.Blocks {
-		if b.Owner.Host == self && nodeInside(cidr, s) == "" {
+		if b.Owner.Host == self {
 			named = append(named, cidr)
 		}
 	}
-	slices.SortFunc(named, route.ComparePrefixes)
+	named, _ = withoutNodes(named, s)
 	return named
 }
 
-// nodeInside says which node's BGP address is in cidr, or "". Of several nodes it is the first.
-func nodeInside(cidr netip.Prefix, s *calico.Snapshot) string {
-	var inside netip.Addr
-	first := ""
+// withoutNodes parts blocks from those that contain a node's BGP address, and sorts the former. Of
+// several nodes in a block the first by name is said.
+func withoutNodes(blocks []netip.Prefix, s *calico.Snapshot) (without []netip.Prefix,
+	with []Skipped) {
+	type node struct {
+		name    string
+		address netip.Addr
+	}
+	inside := make(map[netip.Prefix]node, len(blocks))
+	var lengths []int
+	for _, b := range blocks {
+		inside[b] = node{}
+		if !slices.Contains(lengths, b.Bits()) {
+			lengths = append(lengths, b.Bits())
+		}
+	}
 	for name, n := range s.Nodes {
-		for _, a := range []netip.Addr{n.IPv4.Addr(), n.IPv6.Addr()} {
-			if cidr.Contains(a) && (first == "" || name < first) {
-				inside, first = a, name
+		for _, a := range [...]netip.Addr{n.IPv4.Addr(), n.IPv6.Addr()} {
+			for _, bits := range lengths {
+				block, _ := a.Prefix(bits) // invalid for more bits than a has
+				first, known := inside[block]
+				if known && (first.name == "" || name < first.name) {
+					inside[block] = node{name, a}
+				}
 			}
 		}
 	}
-	if first == "" {
-		return ""
+	for _, b := range blocks {
+		if n := inside[b]; n.name != "" {
+			with = append(with, Skipped{b, fmt.Sprintf("the block contains %s, the BGP address of "+
+				"Node(%s)", n.address, n.name)})
+			continue
+		}
+		without = append(without, b)
 	}
-	return fmt.Sprintf("the block contains %s, the BGP address of Node(%s)", inside, first)
+	slices.SortFunc(without, route.ComparePrefixes)
+	return without, with
 }
 
 // NeedsDrop reports whether a block needs a drop route, without which packets to its unused

@@ -135,6 +135,9 @@ func published(s *calico.Snapshot) map[netip.Addr]string {
 			out[a] = p.Host
 		}
 	}
+	if len(out) == 0 {
+		return out
+	}
 	for _, n := range s.Nodes {
 		delete(out, n.IPv4.Addr())
 		delete(out, n.IPv6.Addr())
