@@ -202,6 +202,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			judgeSoon()
 		case <-timer.C:
 			began := time.Now()
+			c.awaited = c.awaited && !c.settled()
 			next := c.judge()
 			earliest = time.Now().Add(judgeCost * time.Since(began))
 			if next > 0 {
@@ -214,24 +215,32 @@ func (c *Controller) Run(ctx context.Context) error {
 // pause returns how long to wait before judging what has changed. There is no reason to if clients
 // wait for nothing but verdicts, since the data planes have all of the last revision.
 func (c *Controller) pause(earliest time.Time) time.Duration {
+	if c.awaited && c.settled() {
+		return 0
+	}
 	least := judgePause
-	if c.awaited {
-		c.awaited = false
-		for _, p := range c.planes {
-			settled, busy := p.Progress(p.revision)
-			c.awaited = c.awaited || !settled
-			if busy {
-				least = busyPause
-			}
-		}
-		if !c.awaited {
-			return 0
-		}
+	if c.awaited && c.busy() {
+		least = busyPause
 	}
 	if c.changed.IsZero() {
 		c.changed = time.Now()
 	}
 	return max(time.Until(c.changed.Add(least)), time.Until(earliest))
+}
+
+// settled reports whether the data planes have all that is wanted.
+func (c *Controller) settled() bool {
+	return !slices.ContainsFunc(c.planes, func(p *plane) bool {
+		settled, _ := p.Progress(p.revision)
+		return !settled
+	})
+}
+
+func (c *Controller) busy() bool {
+	return slices.ContainsFunc(c.planes, func(p *plane) bool {
+		_, busy := p.Progress(p.revision)
+		return busy
+	})
 }
 
 func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {

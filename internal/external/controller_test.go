@@ -24,6 +24,8 @@ type fakeFIB struct {
 	set     uint64
 	taken   uint64
 	busy    bool // and what was taken in is not settled
+	atOnce  bool // what is wanted is taken in, and settles, before Want returns
+	finding time.Duration
 	away    string
 	changed chan struct{}
 }
@@ -33,6 +35,11 @@ func (f *fakeFIB) Want(all fib.Source) uint64 {
 	defer f.mu.Unlock()
 	f.wanted, f.set = all, f.set+1
 	set := f.set
+	if f.atOnce {
+		f.taken = set
+		go f.change(func() {})
+		return set
+	}
 	time.AfterFunc(time.Second, func() { f.change(func() { f.taken = max(f.taken, set) }) })
 	return f.set
 }
@@ -53,6 +60,7 @@ func (f *fakeFIB) Facts() route.Facts {
 }
 
 func (f *fakeFIB) Find(keys []route.Key) (found []fib.Entry, taken uint64) {
+	time.Sleep(f.finding)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found = []fib.Entry{}
@@ -316,6 +324,28 @@ func TestABusyFIBIsJudgedLessOften(t *testing.T) {
 			synctest.Wait()
 			if got := first.last(); !strings.Contains(got, "CONFIGURED") {
 				t.Errorf("settled: %s", got)
+			}
+		})
+	})
+}
+
+// However long judging takes, what has settled is judged at once, though the FIB changes besides.
+func TestWhatHasSettledIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			b.fib.atOnce, b.fib.finding = true, 10*time.Millisecond
+			for i := range int64(50) {
+				now := one
+				if i%2 == 1 {
+					now = other
+				}
+				first.tell(source(t, "first", now), i)
+				time.Sleep(3 * b.fib.finding)
+				if got, _ := first.newest(); got.Revision != i || !got.Finished() {
+					t.Errorf("revision %d is answered, not %d: %s", got.Revision, i, first.last())
+					return
+				}
 			}
 		})
 	})
