@@ -470,6 +470,40 @@ func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
 	}
 }
 
+// An interface that was made anew while nobody was connected looks as before. VPP's command line is
+// asked once for each set of next hops.
+func TestInterfaceMadeAnewUnseen(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	ops := hostRoutes(3)
+	ops[2].Route.Paths = []route.Path{{NextHop: netip.MustParseAddr("10.0.2.9"),
+		Interface: "loop1", Weight: 1}}
+	a.mustApply(t, ops...)
+	for range 2 {
+		for _, op := range ops {
+			_, ok, err := a.Lookup(t.Context(), op.Route.Key)
+			if check(t, err); !ok {
+				t.Errorf("%s is not there", op.Route)
+			}
+		}
+	}
+	if n := s.Requests("cli_inband"); n != 2 {
+		t.Errorf("%d commands for 2 sets of next hops", n)
+	}
+	a.stop()
+	s.RemoveInterface("loop1")
+	s.AddInterface("loop1", testLinks[1].V4)
+	a = runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	for i, op := range ops {
+		_, ok, err := a.Lookup(t.Context(), op.Route.Key)
+		if !ok || errors.Is(err, route.DeadPathError{Interface: "loop1"}) != (i == 2) {
+			t.Errorf("%s: %t, %v", op.Route, ok, err)
+		}
+	}
+}
+
 // An interface may go after VPP has listed it and before it is asked for its table.
 func TestInterfaceGoesWhileItIsRead(t *testing.T) {
 	s := newServer(t)

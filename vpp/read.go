@@ -83,9 +83,9 @@ func (v *VPP) Lookup(ctx context.Context, k route.Key) (route.Route, bool, error
 	}
 	r, ok, err := l.find(ctx, k)
 	if err != nil {
-		return route.Route{}, false, fmt.Errorf("vpp: look up %s: %w", k, err)
+		err = fmt.Errorf("vpp: look up %s: %w", k, err)
 	}
-	return r, ok, nil
+	return r, ok, err
 }
 
 func (l *session) find(ctx context.Context, k route.Key) (route.Route, bool, error) {
@@ -102,7 +102,10 @@ func (l *session) find(ctx context.Context, k route.Key) (route.Route, bool, err
 	}
 	r, err := decodeRoute(found, l.nameIn(l.links.Load()))
 	r.Elevated = k.Elevated
-	return r, err == nil, err
+	if err != nil {
+		return r, false, err
+	}
+	return r, true, l.checkPaths(ctx, found, r)
 }
 
 // lookup returns VPP's entry of a prefix, or the longest match of an address. ok is false without

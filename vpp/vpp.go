@@ -133,6 +133,7 @@ type session struct {
 	vteps     vteps
 	ipips     ipips
 	shown     shownAdjacencies
+	livePaths livePaths
 }
 
 // New returns a VPP that is not connected yet.

@@ -1,6 +1,7 @@
 package dataplanetest
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"path/filepath"
@@ -13,6 +14,34 @@ import (
 
 // linkCases are about interfaces that we make.
 var linkCases = []testCase{
+	{"a route over an interface that was made anew leads nowhere", Tables,
+		func(t *testing.T, b *bench) {
+			on, remove := b.addLink(t)
+			b.SetLink(t, on, true)
+			at := func(next string) route.Path {
+				return route.Path{NextHop: netip.MustParseAddr(next), Interface: on, Weight: 1}
+			}
+			all := []route.Route{to("198.18.41.0/24", at("198.18.40.2"), at("198.18.40.3")),
+				to("2001:db8:41::/64", at("2001:db8:40::2"), at("2001:db8:40::3"))}
+			b.put(t, all...)
+			remove()
+			again, remove := b.addLink(t)
+			defer remove()
+			if again != on {
+				t.Fatalf("%s came back as %s: not the case that is meant", on, again)
+			}
+			b.SetLink(t, on, true)
+			for _, r := range all {
+				_, ok, err := b.Dataplane.Lookup(b.context(t), r.Key)
+				if !ok || !errors.Is(err, route.DeadPathError{Interface: on}) {
+					t.Errorf("%s: %t, %v", r, ok, err)
+				}
+			}
+			b.delete(t, all[0].Key, all[1].Key)
+			b.put(t, all...)
+			b.has(t, all...)
+			b.delete(t, all[0].Key, all[1].Key)
+		}},
 	{"an interface is made, found again, made anew and deleted", Tables,
 		func(t *testing.T, b *bench) {
 			for _, name := range []string{"tenant", "loop77"} {

@@ -56,7 +56,7 @@ func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft, s.leftChanged = false, false, 0, true
-	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
+	s.suspect, s.anew, s.madeAnew, s.doubtAgain, s.dead = nil, nil, nil, false, nil
 	s.puts, s.leaving, s.deletes, s.retries = queue[queued]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[queued]{}
 	s.spots.soon, s.spots.chase = nil, 0

@@ -158,7 +158,10 @@ func (e *Engine) checked(s spot) {
 		return
 	}
 	before := e.sync.drift
-	e.sync.checked(s)
+	if on := e.sync.checked(s); on != "" {
+		e.log.Warn("an interface was deleted and made again unseen: routes over it are put again",
+			"interface", on)
+	}
 	e.warnOfDrift(before)
 }
 
@@ -217,6 +220,7 @@ func (s *syncer) checkSoon(e *entry) {
 // verify has a handful of routes checked at once: the data plane says that it is the one we wrote
 // to.
 func (s *syncer) verify() {
+	s.dead = nil
 	s.spots.chase, s.spots.next = max(s.spots.chase, handful), s.now
 	for range min(handful, len(s.all)) {
 		s.checkSoon(s.all[rand.IntN(len(s.all))])
@@ -224,11 +228,12 @@ func (s *syncer) verify() {
 }
 
 // checked takes the result of a spot check. It counts only if nothing was written and nothing
-// became open meanwhile.
-func (s *syncer) checked(x spot) {
+// became open meanwhile. anew is an interface that was made anew unseen.
+func (s *syncer) checked(x spot) (anew string) {
 	s.spots.chase = max(s.spots.chase-1, 0)
 	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) &&
 		x.entry.actual == x.digest {
+		anew = s.findDeadPath(x.err)
 		s.compare(x.entry, x.found, x.ok, x.err)
 	}
 	pause := max(s.spots.pause, spotShare*x.took)
@@ -236,6 +241,28 @@ func (s *syncer) checked(x spot) {
 		pause = x.took
 	}
 	s.spots.next = s.now.Add(pause)
+	return anew
+}
+
+// findDeadPath takes an interface that was made anew while nobody looked for one that is made anew
+// now, and returns its name. It does so once: a path that another program's route keeps stays dead,
+// and healthy routes over the interface would be written without end.
+func (s *syncer) findDeadPath(err error) string {
+	var dead route.DeadPathError
+	if !errors.As(err, &dead) {
+		return ""
+	}
+	on, exists := s.facts.Interface(dead.Interface)
+	if was, known := s.dead[on.Name]; !exists || known && was == on.Generation {
+		return ""
+	}
+	if s.dead == nil {
+		s.dead = make(map[string]uint32)
+	}
+	s.dead[on.Name] = on.Generation
+	anew := map[string]bool{on.Name: true}
+	s.doubtAll(anew, anew)
+	return on.Name
 }
 
 // compare takes what an exact look-up of e says and returns what it means. A look-up that failed

@@ -757,6 +757,40 @@ func TestInterfaceMadeAnewWhileTheDataPlaneIsListed(t *testing.T) {
 	}
 }
 
+// An interface that was made anew while the agent was away looks as before. Spot checks find it,
+// once the routes over it are known or before.
+func TestInterfaceMadeAnewWhileTheAgentWasAway(t *testing.T) {
+	for name, late := range map[string]time.Duration{"routes at once": 0, "late": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			watchful(t, false, 3, func(t *testing.T, r *running) {
+				r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+				r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2", "10.0.0.2"))
+				synctest.Wait()
+				r.stop()
+				r.dp.stick("eth1")
+				r.dp.takeOps()
+				journal := r.Engine.keeps.path
+				*r = *startWith(r.dp, Config{Journal: journal, Tuning: Tuning{SpotChecks: 5}})
+				time.Sleep(late)
+				check(t, "before the routes are known", r.dp.printOps())
+				for _, p := range []string{one, two, three} {
+					r.Learn(pfx(p), via("10.0.0.2"))
+				}
+				r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+				r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2", "10.0.0.2"))
+				time.Sleep(time.Minute)
+				check(t, "that lead nowhere", r.dp.printStuck())
+				check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.1.0/26",
+					"put 10.2.0.0/26 via 10.0.1.2 eth1",
+					"put 10.2.1.0/26 via 10.0.0.2 eth0, 10.0.1.2 eth1")
+				r.dp.state(func() { r.dp.stick("eth1") }) // as if another's routes kept the path
+				time.Sleep(time.Minute)
+				check(t, "again", r.dp.printOps())
+			})
+		})
+	}
+}
+
 // What was adopted is not known yet to lead over the interface. Until all of it is known, a new
 // route may get the path of one that leads nowhere.
 func TestInterfaceMadeAnewBeforeAdoptedRoutesAreKnown(t *testing.T) {

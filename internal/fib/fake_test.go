@@ -24,6 +24,7 @@ type fake struct {
 	// of ours: over an interface that was made anew. A put with the paths of one that is stuck is
 	// so too.
 	stuck   map[route.Key]bool
+	anew    map[string]bool      // interfaces over which something was stuck
 	hidden  map[route.Key]string // of ours: by whose route
 	open    bool                 // what is hidden is listed and shown too, as in Linux
 	foreign map[route.Key]bool   // routes of others: what next hops resolve through; true: forwards
@@ -73,8 +74,8 @@ func newFake(f route.Facts) *fake {
 	d := &fake{
 		facts: make(chan route.Facts, 1), ours: make(map[route.Key]route.Route),
 		foreign: make(map[route.Key]bool),
-		stuck:   make(map[route.Key]bool),
-		dead:    make(map[route.Key]bool), hidden: make(map[route.Key]string),
+		stuck:   make(map[route.Key]bool), anew: make(map[string]bool),
+		dead: make(map[route.Key]bool), hidden: make(map[route.Key]string),
 		refuse: make(map[route.Key]error), sever: -1, release: make(chan struct{}),
 		objects:      make(map[route.ObjectKey]route.Object),
 		went:         make(map[route.ObjectKey]bool),
@@ -155,6 +156,11 @@ func (d *fake) Lookup(ctx context.Context, k route.Key) (route.Route, bool, erro
 		}
 		if ok {
 			return r, true, err
+		}
+	}
+	for _, p := range r.Paths {
+		if d.stuck[k] && d.anew[p.Interface] {
+			return r, ok, route.DeadPathError{Interface: p.Interface}
 		}
 	}
 	return r, ok, nil

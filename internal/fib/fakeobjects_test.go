@@ -127,6 +127,7 @@ func (d *fake) makeEth1Anew() {
 
 // stick: the interface was deleted and made again. The dead routes lead over another index.
 func (d *fake) stick(name string) {
+	d.anew[name] = true
 	for k, r := range d.ours {
 		over := func(p route.Path) bool { return p.Interface == name }
 		if !d.dead[k] && slices.ContainsFunc(r.Paths, over) {

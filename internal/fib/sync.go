@@ -71,6 +71,7 @@ type syncer struct {
 	repairDrift bool
 	spots       spots
 	drifts      map[*entry]drift     // of entries that are isDrifted
+	dead        map[string]uint32    // interfaces, and their generations, with dead paths on them
 	shadows     map[*entry]string    // of entries that are isShadowed: by whom
 	extras      map[route.Key]uint64 // digests of what audits found to be extra, and left alone
 	// written since the audit began that is under way; nil: none is

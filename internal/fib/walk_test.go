@@ -393,11 +393,10 @@ func (w *walker) link() {
 		w.e.mu.Lock()
 		isKnown := w.e.sync.identity != ""
 		w.e.mu.Unlock()
-		if !isKnown { // an agent that was away cannot tell
-			return
-		}
 		w.dp.state(func() { w.dp.stick(f.Interfaces[i].Name) })
-		f.Interfaces[i].Generation++
+		if isKnown { // an agent that was away is not told
+			f.Interfaces[i].Generation++
+		}
 		w.full = slices.Clone(f.Interfaces)
 	case "address":
 		if f.Interfaces[i].Name == "vxlan.calico" {
@@ -500,8 +499,10 @@ func (w *walker) restartDataplane() {
 
 func (w *walker) restartAgent() {
 	w.e.stop()
-	// an interface that was made anew before looks to the new agent as it always was
-	w.dp.state(func() { clear(w.dp.stuck) })
+	if rapid.Bool().Draw(w.t, "an interface is made anew meanwhile") {
+		i := rapid.SampledFrom(w.w.facts.Interfaces).Draw(w.t, "which")
+		w.dp.state(func() { w.dp.stick(i.Name) })
+	}
 	w.startAgent()
 	w.handEncapsulation()
 	for _, o := range walkOrigins {

@@ -150,6 +150,15 @@ type HiddenError struct {
 
 func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
 
+// DeadPathError reports that a route of ours, which is there, leads nowhere: an interface of its
+// paths was deleted and made again under the same index.
+type DeadPathError struct{ Interface string }
+
+func (e DeadPathError) Error() string {
+	return "nothing leaves by " + e.Interface +
+		", which was deleted and made again since the route was put"
+}
+
 // Op is one change to a data plane. It deletes a route, or puts (adds or replaces) it as a whole.
 type Op struct {
 	Delete bool

@@ -2,6 +2,7 @@ package vpptest
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -20,7 +21,40 @@ func (s *Server) cli(command string) string {
 	case "show adj nbr":
 		return s.showAdjacencies()
 	}
-	return ""
+	return s.showEntry(command)
+}
+
+// showEntry is what VPP says of an entry, of which only the paths and their flags are read.
+func (s *Server) showEntry(command string) string {
+	var ip, prefix string
+	var table uint32
+	_, err := fmt.Sscanf(command, "show %s fib table %d %s", &ip, &table, &prefix)
+	p, notPrefix := netip.ParsePrefix(prefix)
+	if err != nil || notPrefix != nil {
+		return ""
+	}
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s fib:%d index:11 locks:2\n", prefix, table)
+	e := s.tables[tableKey{table, ip == "ip6"}].entries[p]
+	best, _ := e.best(s.sources)
+	for src, paths := range e.bySource {
+		flags := "added"
+		if src == best {
+			flags += ",contributing,active,"
+		}
+		fmt.Fprintf(b, "  %s refs:1 src-flags:%s\n    path-list:[17] locks:2 flags:shared, \n",
+			s.sources[src].name, flags)
+		for _, path := range paths {
+			state, on := "resolved,", "eth"
+			if e.dead[src] {
+				state, on = "drop,", fmt.Sprintf("if_index:%d", path.SwIfIndex)
+			}
+			fmt.Fprintf(b, "      path:[19] weight=%d attached-nexthop:  oper-flags:%s\n",
+				path.Weight, state)
+			fmt.Fprintf(b, "        %s %s\n", address(path.Nh.Address, ip == "ip6"), on)
+		}
+	}
+	return b.String()
 }
 
 // summary is VPP's for one family: for each table the number of entries by length.

@@ -30,7 +30,10 @@ func (s *Server) egress(e *entry, depth int) map[string]int {
 	if depth == 0 {
 		return out
 	}
-	_, paths := e.best(s.sources) // sorted by preference
+	src, paths := e.best(s.sources) // sorted by preference
+	if e.dead[src] {
+		return out
+	}
 	for i, p := range paths {
 		if len(out) > 0 && p.Preference != paths[i-1].Preference {
 			break

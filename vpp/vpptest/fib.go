@@ -111,7 +111,10 @@ type table struct {
 type entry struct {
 	shown    netip.Prefix // with the host bits of whoever made it: VPP keeps them
 	bySource map[uint8][]fib_types.FibPath
-	stale    bool // marked by ip_table_replace_begin
+	// dead are the sources whose paths had an interface that was deleted: they lead nowhere until
+	// they are put again.
+	dead  map[uint8]bool
+	stale bool // marked by ip_table_replace_begin
 
 	counted    bool // it has a statsIndex
 	statsIndex uint32
@@ -162,6 +165,7 @@ func (t *table) put(p netip.Prefix, src uint8, paths []fib_types.FibPath) {
 	t.fibs.count(e.bySource[src], -1)
 	t.fibs.count(paths, 1)
 	e.bySource[src] = paths
+	delete(e.dead, src)
 	e.stale = false
 }
 
@@ -181,6 +185,7 @@ func (t *table) remove(p netip.Prefix, src uint8) {
 	}
 	t.fibs.count(e.bySource[src], -1)
 	delete(e.bySource, src)
+	delete(e.dead, src)
 	e.stale = false
 	if len(e.bySource) == 0 {
 		delete(t.entries, p.Masked())

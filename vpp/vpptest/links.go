@@ -179,6 +179,7 @@ func (s *Server) removeLink(i uint32) {
 		}
 	}
 	s.setLinkRoutes(i, false)
+	s.killPaths(i)
 	s.orphan(i)
 	s.endKernelSide(s.links[i])
 	s.leaveMemifSocket(s.links[i])
@@ -187,6 +188,24 @@ func (s *Server) removeLink(i uint32) {
 	s.freed = append(s.freed, i)
 	s.announce(i, true)
 	s.announcePeers(gone)
+}
+
+// killPaths: an interface goes, and VPP drops the packets of paths over it for good.
+func (s *Server) killPaths(i uint32) {
+	for _, t := range s.tables {
+		for _, e := range t.entries {
+			for src, paths := range e.bySource {
+				if slices.ContainsFunc(paths, func(p fib_types.FibPath) bool {
+					return p.SwIfIndex == i
+				}) {
+					if e.dead == nil {
+						e.dead = map[uint8]bool{}
+					}
+					e.dead[src] = true
+				}
+			}
+		}
+	}
 }
 
 func (s *Server) mustFind(name string) uint32 {
