@@ -126,6 +126,9 @@ func isDenied(err error) bool {
 // which may be a password.
 var errUnreadable = errors.New("the answer cannot be read")
 
+// errGoesRound is for a list whose pages do not end.
+var errGoesRound = errors.New("a page is followed by itself")
+
 // errEnded is for a request that ends without a word.
 var errEnded = errors.New("the connection ended")
 
@@ -210,8 +213,12 @@ func (c *Client) List(ctx context.Context, r Resource, o ListOptions,
 		if err := take(version, page.Items); err != nil {
 			return "", err
 		}
-		if next = page.Metadata.Continue; next == "" {
+		before := next
+		switch next = page.Metadata.Continue; next {
+		case "":
 			return version, nil
+		case before:
+			return "", fmt.Errorf("list %s: %w", r, errGoesRound)
 		}
 	}
 }

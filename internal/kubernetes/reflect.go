@@ -19,6 +19,9 @@ const (
 	// shortWatch is a watch that ends so soon that the API server must be in trouble. After a
 	// longer one the next failure is the first.
 	shortWatch = 500 * time.Millisecond
+	// usualGone is how often a version expires before all is well again: for a watch, for a list in
+	// pages, and for a watch from a list of a cache that lags behind.
+	usualGone = 3
 )
 
 // reflector keeps what the Data have of one resource equal to the API server: it lists, then
@@ -55,7 +58,7 @@ func (r *reflector) tell(ctx context.Context, do func()) error { return r.f.tell
 
 // run lists and watches until ctx ends.
 func (r *reflector) run(ctx context.Context) {
-	wait := firstRetry
+	wait, gone := firstRetry, 0
 	for list := true; ctx.Err() == nil; {
 		var err error
 		lived, listed := time.Duration(0), list
@@ -70,6 +73,9 @@ func (r *reflector) run(ctx context.Context) {
 		if wait = min(2*wait, r.f.LastRetry); lived > shortWatch {
 			wait, pause = firstRetry, jitter(firstRetry)
 		}
+		if gone++; lived > shortWatch || !IsGone(err) {
+			gone = 0
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -83,6 +89,9 @@ func (r *reflector) run(ctx context.Context) {
 			// watch came from a cache that lags behind.
 			r.whole, r.consistent = list, r.consistent || listed && !list
 			list, pause = true, max(pause, rand.N(r.f.RelistSpread))
+			if gone > usualGone && r.tell(ctx, func() { r.f.failed(r, err) }) != nil {
+				return
+			}
 		default:
 			list = list || mustList(err)
 			if r.tell(ctx, func() { r.f.failed(r, err) }) != nil {
