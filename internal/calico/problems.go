@@ -1,6 +1,21 @@
 package calico
 
-import "log/slog"
+import (
+	"log/slog"
+	"strings"
+)
+
+// maxProblem bounds what is said of an item, in bytes: it may quote a value of 1.5 MiB, and is in
+// the log, in each answer of status and on its page.
+const maxProblem = 1000
+
+// shortened cuts the end of a text that is too long.
+func shortened(text string) string {
+	if len(text) <= maxProblem {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
+}
 
 // NamedProblems are the problems of a source that were logged, by key. The zero value is ready for
 // use, by one goroutine.

@@ -155,7 +155,7 @@ func (s *Store) Set(place string, item Item) {
 	}
 	p := placed{key: item.Key, name: item.Name, round: s.round, waiting: waiting}
 	if err != nil {
-		p.problem = err.Error()
+		p.problem = shortened(err.Error())
 	}
 	was := s.places[place]
 	if was.problem != p.problem {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -411,5 +412,25 @@ func TestASecondPlaceWaitsForTheFirst(t *testing.T) {
 	}
 	if s.Value(key) != nil || s.Value(Key{Kind: "Pod"}) != nil {
 		t.Error("there is nothing")
+	}
+}
+
+// A problem quotes what is wrong, and is short although that is long.
+func TestAProblemIsBounded(t *testing.T) {
+	long := strings.Repeat("é", 300_000)
+	for key, value := range map[string]string{
+		resources + "ippools/a":  `{"kind":"IPPool","spec":{"cidr":"` + long + `"}}`,
+		resources + "bgppeers/a": `{"kind":"BGPPeer","spec":{"asNumber":"` + long + `"}}`,
+		resources + "nodes/a":    `{"kind":"` + long + `"}`,
+		blockPath + "ipv4/block/10.1.0.0-26": `{"cidr":"10.1.0.0/26","affinity":"` + long +
+			`","allocations":[],"attributes":[]}`,
+	} {
+		s := NewStoreFor("edge-7", Needs{NoBGP: true})
+		s.Put(key, []byte(value))
+		all := s.Snapshot(1).Problems
+		if len(all) != 1 || len(all[0].Err) > 1100 || !utf8.ValidString(all[0].Err) ||
+			!strings.HasSuffix(all[0].Err, "é…") {
+			t.Errorf("%s: %d problems, %.1200v", key, len(all), all)
+		}
 	}
 }
