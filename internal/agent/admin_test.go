@@ -84,12 +84,15 @@ func (c *client) Write(p []byte) (int, error) {
 
 // ask asks h for routes until ctx ends.
 func ask(ctx context.Context, h http.Handler, query string) *client {
+	return askFor(ctx, h, "/v1/routes"+query)
+}
+
+func askFor(ctx context.Context, h http.Handler, path string) *client {
 	c := &client{ResponseRecorder: httptest.NewRecorder(), take: make(chan struct{}),
 		done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		h.ServeHTTP(c, httptest.NewRequestWithContext(
-			ctx, http.MethodGet, "/v1/routes"+query, nil))
+		h.ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
 	}()
 	return c
 }
@@ -189,6 +192,43 @@ func TestRemoteReaderHoldsUpNoLocalOne(t *testing.T) {
 		}
 		close(remote.take)
 		<-remote.done
+	})
+}
+
+// Metrics and readiness each gather the whole state, and whoever can reach the listener can ask a
+// thousand times at once.
+func TestScrapesAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		h := n.agent.HealthHandler()
+		for path, beyond := range map[string]int{
+			"/metrics": http.StatusServiceUnavailable, "/readyz": 0, // waits
+		} {
+			var deaf []*client
+			for range scrapes {
+				deaf = append(deaf, askFor(t.Context(), h, path))
+			}
+			synctest.Wait()
+			brief, cancel := context.WithTimeout(t.Context(), time.Second)
+			more, live := askFor(brief, h, path), askFor(t.Context(), h, "/healthz")
+			close(more.take)
+			close(live.take)
+			<-more.done
+			<-live.done
+			if refused := more.Code == beyond || beyond == 0 && more.Body.Len() == 0; !refused {
+				t.Errorf("%s: one more got %d, %d bytes", path, more.Code, more.Body.Len())
+			}
+			if live.Body.String() != "ok\n" {
+				t.Errorf("%s: /healthz answers %q", path, live.Body)
+			}
+			cancel()
+			for _, c := range deaf {
+				close(c.take)
+				<-c.done
+				if c.Body.Len() == 0 {
+					t.Errorf("%s: nothing came", path)
+				}
+			}
+		}
 	})
 }
 

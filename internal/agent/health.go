@@ -11,6 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// scrapes bounds the requests for /metrics, and for /readyz, that are answered at a time: each
+// gathers the whole state. Of metrics others get 503, since a client may be slow to read.
+const scrapes = 8
+
 // HealthHandler serves /metrics, /healthz (the loop turns), /readyz (every condition of Status
 // holds) and /debug/pprof. It belongs on a loopback address: pprof shows memory.
 func (a *Agent) HealthHandler() http.Handler {
@@ -19,9 +23,12 @@ func (a *Agent) HealthHandler() http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: scrapes,
+	}))
 	mux.HandleFunc("GET /healthz", a.serveLive)
-	mux.HandleFunc("GET /readyz", a.serveReady)
+	mux.HandleFunc("GET /readyz", inTurn(make(chan struct{}, scrapes),
+		http.HandlerFunc(a.serveReady)))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
