@@ -767,6 +767,23 @@ func ofTwoControllersOneLeads(t *testing.T, start startCluster) {
 	}
 }
 
+// A controller whose key a person deletes leads no more, also where nothing else happens that would
+// have it read: then it campaigns again.
+func TestTheKeyOfAnIdleLeaderIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "n1", "n2")
+	c.start("a")
+	c.aim(to(reflector.Reflectors))
+	c.reaches("reflectors n1, n2")
+	c.rests(func() string { return fmt.Sprintf("revision %d", c.look().revision) })
+	_, err := c.client.Delete(t.Context(), reflector.LeaderPrefix+"/", clientv3.WithPrefix())
+	must(t, err)
+	await(t, "a to lead again", func() bool {
+		states := c.look().states
+		return len(states) == 1 && states[0].Leads
+	})
+}
+
 // A controller that stands still between reading and writing, for longer than its lease, takes no
 // step after it: another has gone on meanwhile.
 func TestALeaseEndsBetweenReadingAndWriting(t *testing.T) {

@@ -230,6 +230,7 @@ func (t *etcdTerm) follow(ctx context.Context, changed func()) {
 	}
 	follow(reflector.GoalKey)
 	follow(reflector.AgentsKey)
+	follow(t.key, clientv3.WithFilterPut()) // its end alone: what is told there is our own
 }
 
 func (t *etcdTerm) note(ctx context.Context, r *reading, agents []string) error {
