@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Kind is the kind of a key's value, for resources as in calicoctl.
@@ -127,8 +129,21 @@ func family(a netip.Addr) string {
 	return "ipv6"
 }
 
+// errOddKey is for a key that could change what a terminal shows, or that JSON cannot have.
+var errOddKey = errors.New("key: has characters that no name has")
+
+// isPrintable reports whether a text is UTF-8 without control characters.
+func isPrintable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsPrint(r)
+	})
+}
+
 // ParseKey is the inverse of Key.String. It accepts any spelling of addresses, and host bits.
 func ParseKey(key string) (Key, error) {
+	if !isPrintable(key) {
+		return Key{}, errOddKey
+	}
 	if rest, ok := strings.CutPrefix(key, resourcePath); ok {
 		return parseResourceKey(rest)
 	}

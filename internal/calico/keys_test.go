@@ -88,6 +88,11 @@ func TestParseKeyRefuses(t *testing.T) {
 		"/calico/resources/v3/projectcalico.org/workloadendpoints//a",
 		"/calico/resources/v3/projectcalico.org/networkpolicies/a/b",
 		"/calico/v1/Ready",
+		"/calico/resources/v3/projectcalico.org/nodes/a\x1b[2J",
+		"/calico/resources/v3/projectcalico.org/nodes/a\nb",
+		"/calico/resources/v3/projectcalico.org/nodes/a\xff",
+		"/calico/resources/v3/projectcalico.org/nodes/\u202ea",
+		"/calico/ipam/v2/host/a\x00/ipv4/block/10.0.0.0-26",
 	} {
 		if k, err := ParseKey(text); err == nil {
 			t.Errorf("%s was accepted as %+v", text, k)

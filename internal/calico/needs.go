@@ -156,6 +156,8 @@ func parsePeerIP(rest string) (PeerIP, error) {
 	switch {
 	case host == "":
 		return PeerIP{}, errors.New("key: names no host")
+	case !isPrintable(host):
+		return PeerIP{}, errOddKey
 	case index == "ipv4/1":
 		return PeerIP{Host: host}, nil
 	case index == "ipv6/1":
