@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -273,7 +277,19 @@ type ProblemStatus struct {
 
 // ProblemOf returns p as status and plan show it.
 func ProblemOf(p calico.Problem) ProblemStatus {
-	return ProblemStatus{Key: cmp.Or(p.Key, p.Resource), Resource: p.Resource, Error: p.Err}
+	return ProblemStatus{Key: shown(cmp.Or(p.Key, p.Resource)), Resource: shown(p.Resource),
+		Error: shown(p.Err)}
+}
+
+// shown is a text of others as a terminal can be given it, which would obey control characters: a
+// key of etcd has any bytes.
+func shown(text string) string {
+	control := func(r rune) bool { return !unicode.IsGraphic(r) }
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, control) {
+		return text
+	}
+	quoted := strconv.QuoteToGraphic(text)
+	return quoted[1 : len(quoted)-1]
 }
 
 func (p ProblemStatus) String() string {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
 )
 
@@ -121,6 +122,19 @@ func TestHealth(t *testing.T) {
 			t.Errorf("without a data plane %s", s.Health)
 		}
 	})
+}
+
+// Names come from etcd, whose keys are any bytes: none of them reaches a terminal as it is.
+func TestAProblemIsNothingThatATerminalObeys(t *testing.T) {
+	for text, want := range map[string]string{
+		`Node(é "1") \`: `Node(é "1") \`, "a\x1b[2J": `a\x1b[2J`, "a\nb": `a\nb`, "a\xff": `a\xff`,
+		"\u202ea": `\u202ea`,
+	} {
+		p := ProblemOf(calico.Problem{Key: text, Resource: text, Err: text})
+		if p != (ProblemStatus{Key: want, Resource: want, Error: want}) {
+			t.Errorf("%q is shown as %+v", text, p)
+		}
+	}
 }
 
 // The process is alive while its loop turns, whatever it waits for.
