@@ -18,8 +18,12 @@ import (
 )
 
 const (
-	// pageSize is how many keys one request lists. A full block of 64 addresses is about 10 KB.
-	pageSize = 500
+	// pageSize is how many keys one request lists at most. A full block of 64 addresses is about
+	// 10 KB. The first lists firstPage, and pageBytes are about what the next ones have: a value
+	// may be of 1.5 MiB.
+	pageSize  = 500
+	firstPage = 50
+	pageBytes = 16 << 20
 
 	listTimeout   = 30 * time.Second // for one page of many keys
 	probeTimeout  = 5 * time.Second
@@ -346,8 +350,8 @@ func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Ran
 	if r.Exact {
 		end = ""
 	}
-	for {
-		page, err := f.page(ctx, client, from, end, revision)
+	for keys := int64(firstPage); ; {
+		page, err := f.page(ctx, client, from, end, revision, clientv3.WithLimit(keys))
 		if err != nil {
 			return err
 		}
@@ -358,6 +362,8 @@ func (f *Follower) listRange(ctx context.Context, client *clientv3.Client, r Ran
 			return nil
 		}
 		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		size := int64((*pb.RangeResponse)(page).Size())
+		keys = min(max(pageBytes*int64(len(page.Kvs))/size, 1), pageSize)
 	}
 }
 
@@ -367,7 +373,8 @@ func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Ran
 	revision int64, put func(*mvccpb.KeyValue)) error {
 	listed := ""
 	for from, end := r.Prefix, clientv3.GetPrefixRangeEnd(r.Prefix); ; {
-		page, err := f.page(ctx, client, from, end, revision, clientv3.WithKeysOnly())
+		page, err := f.page(ctx, client, from, end, revision, clientv3.WithKeysOnly(),
+			clientv3.WithLimit(pageSize))
 		if err != nil {
 			return err
 		}
@@ -402,7 +409,7 @@ func (f *Follower) listNames(ctx context.Context, client *clientv3.Client, r Ran
 func (f *Follower) page(ctx context.Context, client *clientv3.Client, from, end string,
 	revision int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	timeout := probeTimeout
-	opts = append(opts, clientv3.WithRev(revision), clientv3.WithLimit(pageSize))
+	opts = append(opts, clientv3.WithRev(revision))
 	if end != "" {
 		timeout, opts = listTimeout, append(opts, clientv3.WithRange(end))
 	}

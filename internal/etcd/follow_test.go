@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,6 +207,39 @@ func TestAListOfManyRangesAsksForThemAFewTimes(t *testing.T) {
 	v := r.until(func(v view) bool { return len(v.values) == 2*named })
 	if asked := r.data.(*keys).asked; v.lists != 1 || asked > 20 {
 		t.Errorf("%d lists asked %d times", v.lists, asked)
+	}
+}
+
+// A list of large values has few of them in an answer.
+func TestAPageOfAListIsBounded(t *testing.T) {
+	r := newReader(t, startEtcd(t, calicotest.EtcdOptions{}))
+	const large, more = 70, 1200
+	for i := range large {
+		r.put(fmt.Sprintf("/a/a%d", i), strings.Repeat("x", 1<<20))
+	}
+	for i := range more {
+		r.put(fmt.Sprintf("/a/b%d", i), "x")
+	}
+	var mu sync.Mutex
+	var most, answers int
+	r.client.etcd.DialOptions = append(r.client.etcd.DialOptions, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, conn, opts...)
+			get, _ := req.(*pb.RangeRequest)
+			page, _ := reply.(*pb.RangeResponse)
+			if get != nil && page != nil && strings.HasPrefix(string(get.Key), "/a/") {
+				mu.Lock()
+				defer mu.Unlock()
+				most, answers = max(most, page.Size()), answers+1
+			}
+			return err
+		}))
+	r.until(func(v view) bool { return len(v.values) == large+more })
+	mu.Lock()
+	defer mu.Unlock()
+	if most > 51<<20 || answers > 10 {
+		t.Errorf("%d answers of up to %d bytes", answers, most)
 	}
 }
 
