@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	// pageSize is how many objects one request lists.
-	pageSize = 500
+	// pageSize is how many objects one request lists at most. The first lists firstPage, and
+	// pageBytes are about what the next ones have.
+	pageSize  = 500
+	firstPage = 100
+	pageBytes = 16 << 20
 	// maxPage bounds an answer. An object has at most 1.5 MiB.
 	maxPage = 1 << 30
 	// longestAfter bounds what is made of Retry-After.
@@ -192,10 +195,10 @@ type ListOptions struct {
 func (c *Client) List(ctx context.Context, r Resource, o ListOptions,
 	take func(version string, objects []json.RawMessage) error) (version string, err error) {
 	next := ""
-	for {
+	for limit := int64(firstPage); ; {
 		q := url.Values{}
 		if !o.Whole {
-			q.Set("limit", strconv.Itoa(pageSize))
+			q.Set("limit", strconv.FormatInt(limit, 10))
 		}
 		if next != "" {
 			q.Set("continue", next)
@@ -213,6 +216,7 @@ func (c *Client) List(ctx context.Context, r Resource, o ListOptions,
 		if err := take(version, page.Items); err != nil {
 			return "", err
 		}
+		limit = page.fitting()
 		before := next
 		switch next = page.Metadata.Continue; next {
 		case "":
@@ -230,6 +234,15 @@ type page struct {
 		Continue        string `json:"continue"`
 	} `json:"metadata"`
 	Items []json.RawMessage `json:"items"`
+}
+
+// fitting is how many objects of the size that p has would be pageBytes.
+func (p *page) fitting() int64 {
+	size := int64(1)
+	for _, o := range p.Items {
+		size += int64(len(o))
+	}
+	return min(max(pageBytes*int64(len(p.Items))/size, 1), pageSize)
 }
 
 func (c *Client) page(ctx context.Context, r Resource, q url.Values) (*page, error) {
