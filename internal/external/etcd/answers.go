@@ -30,7 +30,6 @@ const (
 	writePause = 50 * time.Millisecond
 	// unfinishedTime bounds how long an answer waits for the data plane's.
 	unfinishedTime = 2 * time.Second
-	requestTimeout = 5 * time.Second
 	// readTimeout is for all statuses, which may be some MiB, and rereadPause before the next time.
 	readTimeout = 30 * time.Second
 	rereadPause = time.Second
