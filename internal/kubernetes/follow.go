@@ -483,7 +483,7 @@ func (f *Follower) probeRegularly(ctx context.Context, r Resource) {
 		before := uint64(0) // what is seen meanwhile may be newer than the answer
 		_ = f.tell(ctx, nil, func() { before = f.newestOf(r) })
 		version, err := f.client.version(ctx, r)
-		_ = f.tell(ctx, nil, func() { f.takeProbe(r, before, version, err) })
+		_ = f.tell(ctx, nil, func() { f.takeProbe(before, version, err) })
 	}
 }
 
@@ -501,7 +501,7 @@ func (f *Follower) newestOf(r Resource) uint64 {
 
 // takeProbe finds a lost API server, which a silent watch does not tell, and an etcd with another
 // history: what a watch waits for there may never come.
-func (f *Follower) takeProbe(r Resource, before uint64, version string, err error) {
+func (f *Follower) takeProbe(before uint64, version string, err error) {
 	if isDenied(err) || statusOf(err) == http.StatusNotFound {
 		err = nil // the API server is there, and a reflector tells the rest
 	}
