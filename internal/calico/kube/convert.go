@@ -127,7 +127,7 @@ func affinityItem(name string, o object) calico.Item {
 		} `json:"spec"`
 	}
 	fail := func(err error) calico.Item { return calico.Item{Name: name, Err: err} }
-	if err := unmarshal("", o.json, &stored); err != nil {
+	if err := unmarshal(o.json, &stored); err != nil {
 		return fail(err)
 	}
 	spec := stored.Spec
@@ -175,15 +175,11 @@ func isTrue(raw json.RawMessage) (bool, error) {
 	return is, nil
 }
 
-// unmarshal says which field is wrong, in terms of the object rather than of Go. raw is at field.
-func unmarshal(field string, raw []byte, into any) error {
-	if len(raw) == 0 {
-		return fmt.Errorf("%s: it is missing", field)
-	}
+// unmarshal says which field is wrong, in terms of the object rather than of Go.
+func unmarshal(raw []byte, into any) error {
 	err := json.Unmarshal(raw, into)
 	if wrongType := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrongType) {
-		at := strings.Trim(field+"."+wrongType.Field, ".")
-		return fmt.Errorf("%s: cannot be a JSON %s", at, wrongType.Value)
+		return fmt.Errorf("%s: cannot be a JSON %s", wrongType.Field, wrongType.Value)
 	}
 	return err
 }

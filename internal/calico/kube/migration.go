@@ -28,7 +28,7 @@ func migrationItem(name string, o object) calico.Item {
 			} `json:"migrationState"`
 		} `json:"status"`
 	}
-	if err := unmarshal("", o.json, &m); err != nil {
+	if err := unmarshal(o.json, &m); err != nil {
 		return calico.Item{Name: name, Err: err}
 	}
 	if m.Spec.VMIName == "" || m.Metadata.UID == "" ||

@@ -52,7 +52,7 @@ func nodeItems(c converter, place, name string, o object) []placed {
 	var n nodeObject
 	key := calico.Key{Kind: calico.KindNode, Name: o.name}
 	item := calico.Item{Key: key, Name: name}
-	if item.Err = unmarshal("", o.json, &n); item.Err != nil {
+	if item.Err = unmarshal(o.json, &n); item.Err != nil {
 		return []placed{{place, item}}
 	}
 	before, _ := c.before(key).(calico.Node)

@@ -45,7 +45,7 @@ type podObject struct {
 // podItem is the WorkloadEndpoint of a Pod; one with the host's network has none.
 func podItem(name string, o object) calico.Item {
 	var p podObject
-	if err := unmarshal("", o.json, &p); err != nil {
+	if err := unmarshal(o.json, &p); err != nil {
 		return calico.Item{Name: name, Err: err}
 	}
 	if p.Spec.HostNetwork || p.Spec.NodeName == "" {

@@ -39,7 +39,7 @@ func serviceItem(name string, o object) calico.Item {
 	item := calico.Item{Name: name,
 		Key: calico.Key{Kind: calico.KindService, Namespace: o.namespace, Name: o.name}}
 	var v serviceObject
-	if item.Err = unmarshal("", o.json, &v); item.Err != nil {
+	if item.Err = unmarshal(o.json, &v); item.Err != nil {
 		return item
 	}
 	spec := v.Spec
@@ -131,7 +131,7 @@ func sliceItem(name, node string, o object) calico.Item {
 	item := calico.Item{Name: name,
 		Key: calico.Key{Kind: calico.KindEndpointSlice, Namespace: o.namespace, Name: o.name}}
 	var s sliceObject
-	if item.Err = unmarshal("", o.json, &s); item.Err != nil {
+	if item.Err = unmarshal(o.json, &s); item.Err != nil {
 		return item
 	}
 	service := s.Metadata.Labels[serviceOf]
