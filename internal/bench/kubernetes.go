@@ -76,7 +76,7 @@ func (b *bench) startKubernetes() (k *kubernetesCluster, err error) {
 }
 
 func (k *kubernetesCluster) stop() {
-	_ = k.loadRun.close()
+	k.loadRun.close()
 	if k.end != nil {
 		k.end()
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -52,7 +51,8 @@ func readLoad(b *bench) error {
 	for _, way := range ways {
 		r := &loadRun{b: b, nodes: way.nodes, atStart: way.atStart, workload: way.workload}
 		err := r.measure(way.name, way.start)
-		if err := errors.Join(err, r.close()); err != nil {
+		r.close()
+		if err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
 	}
@@ -78,7 +78,7 @@ type loadRun struct {
 	atStart, workload budget
 }
 
-func (r *loadRun) close() error {
+func (r *loadRun) close() {
 	for _, x := range r.readers {
 		x.stop()
 	}
@@ -88,7 +88,6 @@ func (r *loadRun) close() error {
 	if r.server != nil {
 		r.server.Close()
 	}
-	return nil
 }
 
 func (r *loadRun) measure(name string, start func(*loadRun) (reader, error)) (err error) {
