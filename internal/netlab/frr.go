@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -128,11 +127,6 @@ func (f *FRR) Stop() error { return errors.Join(f.bgpd.Stop(), f.zebra.Stop()) }
 
 // Kill kills both daemons; the routes stay in the kernel. zebra is first, or it would see bgpd end.
 func (f *FRR) Kill() error { return errors.Join(f.zebra.Kill(), f.bgpd.Kill()) }
-
-// Signal sends a signal to both daemons.
-func (f *FRR) Signal(s syscall.Signal) error {
-	return errors.Join(f.bgpd.Signal(s), f.zebra.Signal(s))
-}
 
 // Command runs lines of bgpd's command line and returns their output.
 func (f *FRR) Command(ctx context.Context, lines ...string) (string, error) {
