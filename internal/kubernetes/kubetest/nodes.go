@@ -69,9 +69,6 @@ func Ready(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTru
 // Cordon is what kubectl does.
 func Cordon(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// Uncordon undoes Cordon.
-func Uncordon(n *corev1.Node) { n.Spec.Unschedulable = false }
-
 // Deleting marks a Node that waits for its finalizers.
 func Deleting(n *corev1.Node) {
 	now := metav1.Now()
