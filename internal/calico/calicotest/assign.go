@@ -84,7 +84,7 @@ func (c *Cluster) allocate(ctx context.Context, cidr netip.Prefix, want netip.Ad
 		return netip.Addr{}, err
 	}
 	var got netip.Addr
-	_, err := c.changeBlock(ctx, cidr, func(b *block) error {
+	err := c.changeBlock(ctx, cidr, func(b *block) error {
 		if len(b.Unallocated) == 0 && !want.IsValid() {
 			return errFull
 		}

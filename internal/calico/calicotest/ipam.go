@@ -172,7 +172,7 @@ func (c *Cluster) ReleaseBlock(ctx context.Context, cidr netip.Prefix) (owner st
 	if err := c.setAffinity(ctx, owner, cidr, calico.AffinityPendingDeletion); err != nil {
 		return "", fmt.Errorf("release %s: %w", cidr, err)
 	}
-	if _, err := c.changeBlock(ctx, cidr, func(b *block) error {
+	if err := c.changeBlock(ctx, cidr, func(b *block) error {
 		b.Affinity, b.ClaimTime = nil, ""
 		return nil
 	}); err != nil {
@@ -220,11 +220,10 @@ func (c *Cluster) blocksOf(ctx context.Context, node string) ([]netip.Prefix, er
 
 // changeBlock edits a block, and deletes it if it is then empty and has no owner.
 func (c *Cluster) changeBlock(ctx context.Context, cidr netip.Prefix,
-	edit func(*block) error) (*block, error) {
+	edit func(*block) error) error {
 	key := blockKey(cidr)
-	var b *block
-	err := retry(ctx, func() error {
-		b = &block{SequenceOfAddr: map[string]uint64{}}
+	return retry(ctx, func() error {
+		b := &block{SequenceOfAddr: map[string]uint64{}}
 		revision, err := c.read(ctx, key, b)
 		if err != nil {
 			return err
@@ -241,7 +240,6 @@ func (c *Cluster) changeBlock(ctx context.Context, cidr netip.Prefix,
 		}
 		return c.write(ctx, key, b, revision)
 	})
-	return b, err
 }
 
 // countHandle adds n to handle id's addresses in block cidr, and deletes a handle without any.

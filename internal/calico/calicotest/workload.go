@@ -137,7 +137,7 @@ func (c *Cluster) move(ctx context.Context, name, to string) (Workload, error) {
 	if _, ok := s.Nodes[to]; !ok {
 		return Workload{}, fmt.Errorf("there is no Node(%s)", to)
 	}
-	if _, err := c.changeBlock(ctx, cidr, func(b *block) error {
+	if err := c.changeBlock(ctx, cidr, func(b *block) error {
 		i := b.find(old.handle())
 		if i < 0 {
 			return fmt.Errorf("block %s has no allocation of %s", cidr, old.handle())
@@ -178,7 +178,7 @@ func (c *Cluster) Release(ctx context.Context, name string) (Workload, error) {
 }
 
 func (c *Cluster) freeHandle(ctx context.Context, cidr netip.Prefix, id string) error {
-	if _, err := c.changeBlock(ctx, cidr, func(b *block) error {
+	if err := c.changeBlock(ctx, cidr, func(b *block) error {
 		i := b.find(id)
 		if i < 0 {
 			return fmt.Errorf("block %s has no allocation of %s", cidr, id)
