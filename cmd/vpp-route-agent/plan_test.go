@@ -121,7 +121,7 @@ func TestPrefixPlanAnswersForEachPairOfPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := manifest.Snapshot("edge-1", resources)
+	s, err := manifest.Manifest{Resources: resources}.Snapshot("edge-1", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func planned(t *testing.T, docs []string) agent.NodePlan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := manifest.Snapshot("edge-1", resources)
+	s, err := manifest.Manifest{Resources: resources}.Snapshot("edge-1", false)
 	if err != nil {
 		t.Fatal(err)
 	}

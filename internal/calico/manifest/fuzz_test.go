@@ -32,7 +32,7 @@ func FuzzRead(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s is read and cannot be stored: %v", r, err)
 			}
-			s, err := Snapshot(r.node(key), []Resource{r})
+			s, err := Manifest{Resources: []Resource{r}}.Snapshot(r.node(key), false)
 			if err != nil || len(s.Problems) > 0 {
 				t.Errorf("%s is read and cannot be used: %v %v", r, err, s.Problems)
 			}

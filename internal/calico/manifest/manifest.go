@@ -164,19 +164,13 @@ func (r Resource) Stored() (calico.Key, []byte, error) {
 		err
 }
 
-// Snapshot returns the snapshot of node that consists of these resources. The last of a name
-// counts.
-func Snapshot(node string, resources []Resource) (*calico.Snapshot, error) {
-	return put(calico.NewStore(node), resources)
-}
-
 // Over returns the snapshot of node that base becomes when these resources are applied.
 func Over(base *calico.Snapshot, node string, resources []Resource) (*calico.Snapshot, error) {
 	return put(calico.NewStoreOver(base, node), resources)
 }
 
-// Snapshot returns the snapshot of node that consists of m, see kube.Object.Put. Objects that
-// cannot be used are its Problems.
+// Snapshot returns the snapshot of node that consists of m, see kube.Object.Put. The last of a name
+// counts. Objects that cannot be used are its Problems.
 func (m Manifest) Snapshot(node string, usePodCIDR bool) (*calico.Snapshot, error) {
 	store := calico.NewStore(node)
 	if _, err := put(store, m.Resources); err != nil { // first, as put replaces what is there

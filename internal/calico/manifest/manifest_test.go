@@ -25,7 +25,7 @@ func TestSnapshotSeesWhatOneNodeSees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Snapshot("edge-7", resources)
+	s, err := Manifest{Resources: resources}.Snapshot("edge-7", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestSnapshotTellsAnEmptyListFromNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Snapshot("a", resources)
+	s, err := Manifest{Resources: resources}.Snapshot("a", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,8 @@ func TestOverIsApply(t *testing.T) {
 		}
 		return all
 	}
-	base, err := Snapshot("edge-5", read(node(1), endpoint, pool, ready(false)))
+	before := Manifest{Resources: read(node(1), endpoint, pool, ready(false))}
+	base, err := before.Snapshot("edge-5", false)
 	if err != nil {
 		t.Fatal(err)
 	}
