@@ -47,16 +47,8 @@ type candidate struct {
 	reason                 string // why it is chosen; empty: it is not
 }
 
-// Choose says which nodes shall be reflectors. Present ones stay; the others are the oldest of the
-// zones with the fewest reflectors. The error says which fields of Config cannot be followed.
-func Choose(w *World, c Config) (Choice, error) {
-	r, err := c.parse()
-	if err != nil {
-		return Choice{}, err
-	}
-	return choose(w, r, w.deadNodes(r)), nil
-}
-
+// choose says which nodes shall be reflectors. Present ones stay; the others are the oldest of the
+// zones with the fewest reflectors.
 func choose(w *World, r rules, dead map[string]bool) Choice {
 	use := w.familiesInUse()
 	all := make([]*candidate, 0, len(w.names))

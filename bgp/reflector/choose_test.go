@@ -14,11 +14,11 @@ import (
 )
 
 func mustChoose(t interface{ Fatal(...any) }, w *World, c Config) Choice {
-	choice, err := Choose(w, c)
+	r, err := c.parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return choice
+	return choose(w, r, w.deadNodes(r))
 }
 
 func names(c Choice) []string {
@@ -473,7 +473,7 @@ func TestBadConfig(t *testing.T) {
 		"graceSeconds: -1 is not within 1 and 604800":          {GraceSeconds: -1},
 		"limitSeconds: 10000000000 is not within 1 and 604800": {LimitSeconds: 10_000_000_000},
 	} {
-		if _, err := Choose(Read(nil), c); err == nil || err.Error() != want {
+		if _, err := c.parse(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", c, err, want)
 		}
 	}
