@@ -48,6 +48,14 @@ func TestLabImageSaysWhatItHasOfVPP(t *testing.T) {
 	}
 }
 
+// go.mod names a folder that make fills from the clone: without it even `go mod download` fails.
+func TestDockerfileRunsNothingBeforeTheCloneIsThere(t *testing.T) {
+	before, _, found := strings.Cut(string(read(t, "image/Dockerfile")), "\nCOPY . .\n")
+	if !found || strings.Contains(before, "\nRUN ") {
+		t.Error("image/Dockerfile runs something before it copies the clone")
+	}
+}
+
 // What make and overlay file systems cut in pieces fails with one sentence, not somewhere in the
 // middle.
 func TestMakeRefusesAPathThatItWouldCut(t *testing.T) {
