@@ -23,7 +23,8 @@ import (
 )
 
 // addBirds adds nodes with BIRD whose calico-nodes answer that all is in order, unless change says
-// otherwise. This is about the controller; birdnodes_test.go has real ones.
+// otherwise. This is about the controller; TestMigrationBesideBIRD (internal/interop) has real
+// ones.
 func (c *cluster) addBirds(change func(node string, peers []calicotest.NodePeer,
 	routes []calicotest.NodeRoute) ([]calicotest.NodePeer, []calicotest.NodeRoute, error),
 	nodes ...string) {
