@@ -46,7 +46,7 @@ gobgp:
 # The agent and, from the same module, the stock gobgp CLI.
 build: gobgp
 	@mkdir -p $(BIN)
-	@[ -e $(BUILD)/vpp-route-agent ] || echo "The first build compiles about 660 packages, Go's" \
+	@[ -e $(BUILD)/vpp-route-agent ] || echo "The first build compiles about 820 packages, Go's" \
 	  "own among them: 1 to 2 minutes on two cores, and what downloading them takes."
 	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vpp-route-agent
 	CGO_ENABLED=0 deploy/go-build -trimpath -ldflags '-s -w' -o $(BIN)/ \
