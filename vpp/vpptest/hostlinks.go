@@ -30,13 +30,6 @@ func (s *Server) AddHostInterface(name string) {
 	s.hostLinks[name] = true
 }
 
-// RemoveHostInterface takes it away. As VPP, the server does not notice.
-func (s *Server) RemoveHostInterface(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.hostLinks, name)
-}
-
 // createTAP makes the kernel's end as well.
 func (s *Server) createTAP(m *tapv2.TapCreateV3) (uint32, int32) {
 	for _, size := range []uint16{m.RxRingSz, m.TxRingSz} {
