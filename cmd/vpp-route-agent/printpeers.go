@@ -26,7 +26,13 @@ func writePeerTable(b *strings.Builder, family string, peers []agent.PeerStatus)
 	var rest []agent.PeerStatus
 	if len(peers) > mostPeers {
 		peers = slices.SortedStableFunc(slices.Values(peers), func(p, q agent.PeerStatus) int {
-			return len(birdState(q)) - len(birdState(p)) // "start" before "up"
+			switch {
+			case p.Established == q.Established:
+				return 0
+			case q.Established:
+				return -1 // those that are down come first
+			}
+			return 1
 		})
 		peers, rest = peers[:mostPeers], peers[mostPeers:]
 	}
