@@ -110,7 +110,7 @@ func (s *state) speakerCondition() Condition {
 		c.OK, c.Reason = true, "new_process"
 		c.Message = s.setError.Error() + "; a new process takes over in a moment"
 	case s.noBGP:
-		c.OK, c.Reason, c.Message = true, "off", "off, routes come from etcd alone"
+		c.OK, c.Reason, c.Message = true, "off", "off, routes come from IPAM alone"
 	case errors.Is(s.setError, syscall.EADDRINUSE):
 		c.Reason = "port_taken"
 		c.Message = fmt.Sprintf("%v; another BGP speaker has the port, such as BIRD or FRR: only "+
