@@ -13,11 +13,11 @@ import (
 	"vpp-route-agent/internal/route"
 )
 
-// livePaths are the sets of paths that VPP has shown to forward. What becomes of an interface later
-// comes as an event.
+// livePaths are the sets of paths that VPP has shown to forward since an interface was deleted.
 type livePaths struct {
-	mu  sync.Mutex
-	all map[string]bool
+	mu      sync.Mutex
+	all     map[string]bool
+	deleted uint32 // how many interfaces had been
 }
 
 // maxLivePaths bounds what is remembered, since nodes come and go: with more it begins anew.
@@ -31,6 +31,9 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 	p := &l.livePaths
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if deleted := l.gone.total(); deleted != p.deleted {
+		p.all, p.deleted = nil, deleted
+	}
 	set := fmt.Sprint(r.Paths)
 	if p.all[set] || r.Kind != route.Via {
 		return nil

@@ -470,9 +470,9 @@ func TestInterfaceMadeAnewInAnotherTable(t *testing.T) {
 	}
 }
 
-// An interface that was made anew while nobody was connected looks as before. VPP's command line is
-// asked once for each set of next hops.
-func TestInterfaceMadeAnewUnseen(t *testing.T) {
+// What goes over an interface that was made anew looks as before, and leads nowhere. VPP's command
+// line is asked once for each set of next hops, and again when an interface was deleted.
+func TestDeadPaths(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
 	a.await(t, "VPP", present)
@@ -491,16 +491,22 @@ func TestInterfaceMadeAnewUnseen(t *testing.T) {
 	if n := s.Requests("cli_inband"); n != 2 {
 		t.Errorf("%d commands for 2 sets of next hops", n)
 	}
-	a.stop()
 	s.RemoveInterface("loop1")
 	s.AddInterface("loop1", testLinks[1].V4)
-	a = runAgent(t, vpp.Config{Socket: s.Socket()})
-	a.await(t, "VPP", present)
-	for i, op := range ops {
-		_, ok, err := a.Lookup(t.Context(), op.Route.Key)
-		if !ok || errors.Is(err, route.DeadPathError{Interface: "loop1"}) != (i == 2) {
-			t.Errorf("%s: %t, %v", op.Route, ok, err)
+	a.await(t, "the other interface", func(f route.Facts) bool {
+		i, there := f.Interface("loop1")
+		return there && i.Generation > 0
+	})
+	for _, connected := range []string{"before", "after"} {
+		for i, op := range ops {
+			_, ok, err := a.Lookup(t.Context(), op.Route.Key)
+			if !ok || errors.Is(err, route.DeadPathError{Interface: "loop1"}) != (i == 2) {
+				t.Errorf("connected %s: %s: %t, %v", connected, op.Route, ok, err)
+			}
 		}
+		a.stop()
+		a = runAgent(t, vpp.Config{Socket: s.Socket()})
+		a.await(t, "VPP", present)
 	}
 }
 

@@ -239,6 +239,15 @@ func (d *deletions) count(index uint32) uint32 {
 	return d.of[index]
 }
 
+func (d *deletions) total() (n uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, times := range d.of {
+		n += times
+	}
+	return n
+}
+
 func (d *deletions) counts() map[uint32]uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

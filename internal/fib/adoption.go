@@ -56,7 +56,8 @@ func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft, s.leftChanged = false, false, 0, true
-	s.suspect, s.anew, s.madeAnew, s.doubtAgain, s.dead = nil, nil, nil, false, nil
+	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
+	s.went, s.dead = nil, nil
 	s.puts, s.leaving, s.deletes, s.retries = queue[queued]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[queued]{}
 	s.spots.soon, s.spots.chase = nil, 0
@@ -202,16 +203,31 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 		}
 	}
 	for _, i := range after {
-		if _, known := was[i.Name]; !known && (!s.adopted || s.suspect[i.Name]) {
-			changed[i.Name], anew[i.Name] = true, true // what was found may go over an earlier one
+		_, known := was[i.Name]
+		if !known && (!s.adopted || s.suspect[i.Name] || s.went[i.Name]) {
+			changed[i.Name], anew[i.Name] = true, true // what is there may go over an earlier one
 		}
 	}
 	// What is about to be adopted may go over any.
 	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) {
 		return
 	}
+	if s.isSettled() {
+		s.went = nil
+	}
+	now := indexes(after)
+	for name := range changed {
+		if _, there := now[name]; !there {
+			s.went = union(s.went, map[string]bool{name: true})
+		}
+	}
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
 	s.doubtAll(changed, anew)
+}
+
+// isSettled reports whether nothing is to be written, nor under way.
+func (s *syncer) isSettled() bool {
+	return s.queued()+len(s.failures)+len(s.flying)+s.pending() == 0
 }
 
 // doubtAll is doubtOver for what was adopted, too.

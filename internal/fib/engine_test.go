@@ -791,6 +791,28 @@ func TestInterfaceMadeAnewWhileTheAgentWasAway(t *testing.T) {
 	}
 }
 
+// An interface goes and comes back under its index before the routes over it could be deleted.
+func TestInterfaceIsBackBeforeItsRoutesAreDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.Learn(pfx("10.2.0.0/26"), via("10.0.1.2"))
+		r.Learn(pfx("10.2.1.0/26"), via("10.0.1.2"))
+		synctest.Wait()
+		r.dp.state(func() { r.dp.hang = true; r.dp.stick("eth1") })
+		r.Learn(pfx("10.3.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		gone, back := node("a"), node("a")
+		gone.Interfaces = slices.Delete(gone.Interfaces, 1, 2)
+		back.Interfaces[1].Generation++
+		for _, f := range []route.Facts{gone, back} {
+			r.dp.tell(f)
+			synctest.Wait()
+		}
+		r.dp.state(func() { r.dp.hang = false; close(r.dp.release) })
+		time.Sleep(time.Minute)
+		check(t, "that lead nowhere", r.dp.printStuck())
+	})
+}
+
 // What was adopted is not known yet to lead over the interface. Until all of it is known, a new
 // route may get the path of one that leads nowhere.
 func TestInterfaceMadeAnewBeforeAdoptedRoutesAreKnown(t *testing.T) {

@@ -65,8 +65,10 @@ type syncer struct {
 	// adopted; nil without any.
 	suspect map[string]bool
 	anew    map[string]bool // those of suspect that were made anew under their index
-	epoch   int             // counts changes of the meaning of interface names
-	rewrite bool            // the journal is to be written anew, if only for itself
+	// went are interfaces that have gone while routes over them may have been there.
+	went    map[string]bool
+	epoch   int  // counts changes of the meaning of interface names
+	rewrite bool // the journal is to be written anew, if only for itself
 
 	repairDrift bool
 	spots       spots

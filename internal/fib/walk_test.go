@@ -131,6 +131,7 @@ type walker struct {
 	journal    string
 	generation int
 	full       []route.Interface
+	sameIndex  bool // the interface that is gone comes back under its index
 	normal     uint32
 	prefs      map[netip.Prefix]uint32
 	// in the data plane when this engine started, and not wanted since
@@ -369,6 +370,11 @@ func (w *walker) foreign() {
 // link takes an interface down, away or back, perhaps under another index.
 func (w *walker) link() {
 	f := w.w.facts
+	for _, l := range w.full {
+		if _, there := f.Interface(l.Name); !there && w.sameIndex {
+			w.resurrect(l.Name)
+		}
+	}
 	f.Interfaces = slices.Clone(w.full)
 	i := rapid.SampledFrom([]int{0, 1, 3, 4}).Draw(w.t, "interface")
 	events := []string{"up", "down", "gone", "new index", "blink", "anew", "address"}
@@ -379,8 +385,9 @@ func (w *walker) link() {
 		w.stale(f.Interfaces[i].Name)
 		f.Interfaces = slices.Delete(f.Interfaces, i, i+1)
 		w.full = slices.Clone(w.full)
-		// when it comes back; under the same index nobody who was away could tell
-		w.full[i].Index += 10
+		if w.sameIndex = rapid.Bool().Draw(w.t, "it comes back under its index"); !w.sameIndex {
+			w.full[i].Index += 10
+		}
 	case "new index":
 		w.stale(f.Interfaces[i].Name)
 		f.Interfaces[i].Index += 10
@@ -423,6 +430,16 @@ func (w *walker) stale(name string) {
 	w.over(name, func(k route.Key) {
 		w.dp.dead[k] = true
 		delete(w.dp.stuck, k)
+	})
+}
+
+// resurrect: an interface comes back under the index that it had. Routes over it look as before.
+func (w *walker) resurrect(name string) {
+	w.over(name, func(k route.Key) {
+		if w.dp.dead[k] {
+			w.dp.stuck[k], w.dp.anew[name] = true, true
+			delete(w.dp.dead, k)
+		}
 	})
 }
 
