@@ -176,6 +176,7 @@ func filtering(peers []Peer) (with []Peer) {
 // answers.
 func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	fit = slices.Grow(fit, len(peers))
+	speakers := speakersOf(peers)
 	for _, peer := range peers {
 		for _, in := range []bool{true, false} {
 			for _, rule := range p.Rules(peer, in) {
@@ -184,7 +185,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 				if !in {
 					hops = nil
 					learned, applies = rule.OnLearned()
-					unknown = func() bool { return p.mayHear(peer, peers) }
+					unknown = func() bool { return p.mayHear(peer, speakers[peer.Address.Is4()]) }
 					none, all = noInterface, allRejected
 				}
 				if rule.Match.Interface != "" && rule.Match.isFor(peer) && unknown() {
@@ -215,12 +216,37 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 	return fit, problems
 }
 
-// mayHear reports whether routes of other peers may go to a peer, as far as BGP itself is asked.
-func (p Policies) mayHear(to Peer, peers []Peer) bool {
-	return slices.ContainsFunc(peers, func(from Peer) bool {
-		return from.ID() != to.ID() && from.Address.Is4() == to.Address.Is4() &&
-			(from.External() || to.External() || p.reflects(from, to))
-	})
+// speakers are how many peers of a family there are, and how many of them are external or clients.
+type speakers struct{ all, external, served int }
+
+// speakersOf counts the peers with IPv4, and those without.
+func speakersOf(peers []Peer) map[bool]speakers {
+	out := map[bool]speakers{}
+	for _, p := range peers {
+		s := out[p.Address.Is4()]
+		s.all++
+		if p.External() {
+			s.external++
+		}
+		if p.Served() {
+			s.served++
+		}
+		out[p.Address.Is4()] = s
+	}
+	return out
+}
+
+// mayHear reports whether routes of other peers may go to a peer, one of these speakers, as far as
+// BGP itself is asked.
+func (p Policies) mayHear(to Peer, from speakers) bool {
+	others := from.all > 1
+	if to.Served() {
+		from.served--
+	}
+	if to.External() {
+		return others
+	}
+	return from.external > 0 || p.Reflects && (to.Served() && others || from.served > 0)
 }
 
 // unsafe says which filter of peer keeps its session down in its family, and why; "" if none does.
