@@ -47,10 +47,10 @@ func externalChangeCommands() []*cobra.Command {
 func (e *externalChange) command(name, short string) *cobra.Command {
 	c := &cobra.Command{
 		Use: name + " -f FILE|-", Short: short,
-		Long: short + `, over --external grpc of the agent. The file is Ligato's configuration in
-YAML or JSON; several YAML documents count as one. The command ends when the data plane has answered
-for each item: with exit status 0 if none is refused. An item may still be PENDING then; --wait
-waits for those, too.`,
+		Long: short + `,
+over --external grpc of the agent. The file is Ligato's configuration in YAML or JSON; several YAML
+documents count as one. The command ends when the data plane has answered for each item: with exit
+status 0 if none is refused. An item may still be PENDING then; --wait waits for those, too.`,
 		Example: "  vpp-route-agent external " + name + ` -f - <<'EOF'
   vppConfig:
     vrfs:
