@@ -3,8 +3,9 @@ package vpp
 import (
 	"context"
 	"fmt"
+	"math"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,20 +24,51 @@ type livePaths struct {
 // maxLivePaths bounds what is remembered, since nodes come and go: with more it begins anew.
 const maxLivePaths = 10_000
 
+// has forgets all if another interface has been deleted.
+func (p *livePaths) has(set string, deleted uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if deleted != p.deleted {
+		p.all, p.deleted = nil, deleted
+	}
+	return p.all[set]
+}
+
+// add takes what VPP has shown, unless an interface has been deleted since it was asked.
+func (p *livePaths) add(set string, deleted uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if deleted != p.deleted {
+		return
+	}
+	if p.all == nil || len(p.all) >= maxLivePaths {
+		p.all = make(map[string]bool)
+	}
+	p.all[set] = true
+}
+
+// setOf names the paths of an entry as VPP has them: entries of the same paths share their state.
+// Those of route.Route differ, since VPP has a next hop for each host route to an interface.
+func setOf(found ip.IPRouteV2) string {
+	b := &strings.Builder{}
+	for _, p := range found.Paths {
+		fmt.Fprintf(b, "%d %x %d %d %d %d,", p.Proto, p.Nh.Address.XXX_UnionData, p.SwIfIndex,
+			p.TableID, p.Preference, p.Weight)
+	}
+	return b.String()
+}
+
 // checkPaths returns a route.DeadPathError if an interface of r, which VPP has shown as found, was
 // deleted and made again under its index. VPP drops the packets of such a path for good
 // (src/vnet/fib/fib_path.c, fib_path_back_walk_notify). Its command line alone shows that, and is
 // asked once for each set of paths.
 func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Route) error {
-	p := &l.livePaths
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if deleted := l.gone.total(); deleted != p.deleted {
-		p.all, p.deleted = nil, deleted
-	}
-	set := fmt.Sprint(r.Paths)
-	if p.all[set] || r.Kind != route.Via {
+	set, deleted := setOf(found), l.gone.total()
+	if r.Kind != route.Via || l.livePaths.has(set, deleted) {
 		return nil
+	}
+	if r.Table > math.MaxInt32 {
+		return nil // it reads a signed number, and would show all tables
 	}
 	command := "show ip fib"
 	if r.Prefix.Addr().Is6() {
@@ -46,43 +78,40 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 	if err != nil {
 		return err
 	}
-	dead := deadInterfaces(shown)
-	for _, path := range found.Paths {
+	dead := deadPaths(shown)
+	if len(dead) != len(found.Paths) {
+		return nil // it has changed meanwhile
+	}
+	for i, path := range found.Paths {
 		name, exists := l.links.Load().byIndex[path.SwIfIndex]
-		if exists && dead[path.SwIfIndex] {
+		if exists && dead[i] {
 			return route.DeadPathError{Interface: name}
 		}
 	}
-	if len(dead) == 0 {
-		if p.all == nil || len(p.all) >= maxLivePaths {
-			p.all = make(map[string]bool)
-		}
-		p.all[set] = true
+	if !slices.Contains(dead, true) {
+		l.livePaths.add(set, deleted)
 	}
 	return nil
 }
 
 var (
-	shownSource   = regexp.MustCompile(` src-flags:(\S*)`)
-	droppingPath  = regexp.MustCompile(` oper-flags:\S*\bdrop,`)
-	deadInterface = regexp.MustCompile(`^\s+\S+ if_index:(\d+)$`)
+	shownSource  = regexp.MustCompile(` src-flags:(\S*)`)
+	shownPath    = regexp.MustCompile(`^\s+path:\[`)
+	droppingPath = regexp.MustCompile(` oper-flags:\S*\bdrop,`)
 )
 
-// deadInterfaces returns the indexes of the interfaces that paths of the source which forwards have
-// outlived. VPP shows a path in two lines: its flags, then its next hop.
-func deadInterfaces(shown string) map[uint32]bool {
-	dead := map[uint32]bool{}
-	active, dropping := false, false
+// deadPaths reports which paths of the source that forwards have outlived their interfaces. They
+// are in the API's order (fib_path_list_walk_w_ext, format_fib_path_list). The index that VPP shows
+// in a dead path's next line is wrong in one without a next hop.
+func deadPaths(shown string) (dead []bool) {
+	active := false
 	for line := range strings.Lines(shown) {
-		line = strings.TrimRight(line, "\r\n")
 		if m := shownSource.FindStringSubmatch(line); m != nil {
 			active = strings.Contains(m[1], "active")
 		}
-		if m := deadInterface.FindStringSubmatch(line); m != nil && active && dropping {
-			i, _ := strconv.ParseUint(m[1], 10, 32)
-			dead[uint32(i)] = true
+		if active && shownPath.MatchString(line) {
+			dead = append(dead, droppingPath.MatchString(line))
 		}
-		dropping = droppingPath.MatchString(line)
 	}
 	return dead
 }

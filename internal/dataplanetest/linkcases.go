@@ -21,8 +21,17 @@ var linkCases = []testCase{
 			at := func(next string) route.Path {
 				return route.Path{NextHop: netip.MustParseAddr(next), Interface: on, Weight: 1}
 			}
+			beside := func(next string) route.Path {
+				return route.Path{NextHop: netip.MustParseAddr(next), Weight: 1,
+					Interface: b.Interfaces[0].Name}
+			}
+			alone := route.Path{Interface: on, Weight: 1}
 			all := []route.Route{to("198.18.41.0/24", at("198.18.40.2"), at("198.18.40.3")),
-				to("2001:db8:41::/64", at("2001:db8:40::2"), at("2001:db8:40::3"))}
+				to("2001:db8:41::/64", at("2001:db8:40::2"), at("2001:db8:40::3")),
+				to("198.18.44.0/24", beside("198.18.40.1"), at("198.18.40.2"),
+					beside("198.18.40.3")),
+				to("198.18.42.0/24", alone), to("2001:db8:42::/64", alone),
+				to("198.18.43.1/32", alone), to("198.18.43.2/32", alone)}
 			b.put(t, all...)
 			remove()
 			again, remove := b.addLink(t)
@@ -31,16 +40,32 @@ var linkCases = []testCase{
 				t.Fatalf("%s came back as %s: not the case that is meant", on, again)
 			}
 			b.SetLink(t, on, true)
-			for _, r := range all {
+			leadsNowhere := func(r route.Route) {
+				t.Helper()
 				_, ok, err := b.Dataplane.Lookup(b.context(t), r.Key)
 				if !ok || !errors.Is(err, route.DeadPathError{Interface: on}) {
 					t.Errorf("%s: %t, %v", r, ok, err)
 				}
 			}
-			b.delete(t, all[0].Key, all[1].Key)
-			b.put(t, all...)
-			b.has(t, all...)
-			b.delete(t, all[0].Key, all[1].Key)
+			for _, r := range all {
+				leadsNowhere(r)
+			}
+			others, last := all[:len(all)-1], all[len(all)-1]
+			for _, r := range others {
+				b.delete(t, r.Key)
+			}
+			b.put(t, others...)
+			for _, r := range others {
+				if found, _ := b.lookup(t, r.Key); !found.SameForwarding(r) {
+					t.Errorf("%s is %s", r, found)
+				}
+			}
+			leadsNowhere(last)
+			b.delete(t, last.Key)
+			b.has(t, others...)
+			for _, r := range others {
+				b.delete(t, r.Key)
+			}
 		}},
 	{"an interface is made, found again, made anew and deleted", Tables,
 		func(t *testing.T, b *bench) {

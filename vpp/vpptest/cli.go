@@ -45,13 +45,12 @@ func (s *Server) showEntry(command string) string {
 		fmt.Fprintf(b, "  %s refs:1 src-flags:%s\n    path-list:[17] locks:2 flags:shared, \n",
 			s.sources[src].name, flags)
 		for _, path := range paths {
-			state, on := "resolved,", "eth"
-			if e.dead[src] {
-				state, on = "drop,", fmt.Sprintf("if_index:%d", path.SwIfIndex)
+			state, hop := "resolved,", address(path.Nh.Address, ip == "ip6")
+			if e.dead[deadPath{src, path.SwIfIndex}] {
+				state = "drop,"
 			}
-			fmt.Fprintf(b, "      path:[19] weight=%d attached-nexthop:  oper-flags:%s\n",
-				path.Weight, state)
-			fmt.Fprintf(b, "        %s %s\n", address(path.Nh.Address, ip == "ip6"), on)
+			fmt.Fprintf(b, "      path:[19] weight=%d attached-nexthop:  oper-flags:%s\n"+
+				"        %s\n", path.Weight, state, hop)
 		}
 	}
 	return b.String()

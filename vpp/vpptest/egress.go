@@ -31,14 +31,11 @@ func (s *Server) egress(e *entry, depth int) map[string]int {
 		return out
 	}
 	src, paths := e.best(s.sources) // sorted by preference
-	if e.dead[src] {
-		return out
-	}
 	for i, p := range paths {
 		if len(out) > 0 && p.Preference != paths[i-1].Preference {
 			break
 		}
-		if p.Type != isNormal {
+		if p.Type != isNormal || e.dead[deadPath{src, p.SwIfIndex}] {
 			continue
 		}
 		if l := s.links[p.SwIfIndex]; l != nil && p.SwIfIndex != noInterface {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -111,10 +112,8 @@ type table struct {
 type entry struct {
 	shown    netip.Prefix // with the host bits of whoever made it: VPP keeps them
 	bySource map[uint8][]fib_types.FibPath
-	// dead are the sources whose paths had an interface that was deleted: they lead nowhere until
-	// they are put again.
-	dead  map[uint8]bool
-	stale bool // marked by ip_table_replace_begin
+	dead     map[deadPath]bool
+	stale    bool // marked by ip_table_replace_begin
 
 	counted    bool // it has a statsIndex
 	statsIndex uint32
@@ -131,6 +130,18 @@ func (e *entry) best(sources []source) (uint8, []fib_types.FibPath) {
 		}
 	}
 	return id, e.bySource[id]
+}
+
+// deadPath is a source's path over an interface that was deleted: it leads nowhere until it is put
+// again.
+type deadPath struct {
+	source uint8
+	index  uint32
+}
+
+// revive forgets the dead paths of a source.
+func (e *entry) revive(src uint8) {
+	maps.DeleteFunc(e.dead, func(p deadPath, _ bool) bool { return p.source == src })
 }
 
 func newTable(f fibs, name string, six bool) *table {
@@ -165,7 +176,7 @@ func (t *table) put(p netip.Prefix, src uint8, paths []fib_types.FibPath) {
 	t.fibs.count(e.bySource[src], -1)
 	t.fibs.count(paths, 1)
 	e.bySource[src] = paths
-	delete(e.dead, src)
+	e.revive(src)
 	e.stale = false
 }
 
@@ -185,7 +196,7 @@ func (t *table) remove(p netip.Prefix, src uint8) {
 	}
 	t.fibs.count(e.bySource[src], -1)
 	delete(e.bySource, src)
-	delete(e.dead, src)
+	e.revive(src)
 	e.stale = false
 	if len(e.bySource) == 0 {
 		delete(t.entries, p.Masked())

@@ -199,9 +199,9 @@ func (s *Server) killPaths(i uint32) {
 					return p.SwIfIndex == i
 				}) {
 					if e.dead == nil {
-						e.dead = map[uint8]bool{}
+						e.dead = map[deadPath]bool{}
 					}
-					e.dead[src] = true
+					e.dead[deadPath{src, i}] = true
 				}
 			}
 		}
