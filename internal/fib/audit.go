@@ -176,7 +176,8 @@ func (a *audit) answer(k route.Key) error {
 func (a *audit) lookUpMissing(ctx context.Context) error {
 	for _, e := range a.missing {
 		found, ok, answer := a.engine.lookUp(ctx, e.key())
-		if answer != nil && !errors.As(answer, new(route.HiddenError)) {
+		if answer != nil && !errors.As(answer, new(route.HiddenError)) &&
+			!errors.As(answer, new(route.DeadPathError)) {
 			return fmt.Errorf("fib: audit: %w", answer)
 		}
 		err := a.locked(func(t *syncer) {

@@ -23,7 +23,7 @@ type Dataplane interface {
 	// Lookup reads one route of ours by exact match; ok is false without one. A route.HiddenError
 	// names another owner's route that forwards instead: with ok r is ours behind it; without ok it
 	// is not known whether ours is there, since VPP shows only the best of several owners' routes.
-	// With a route.DeadPathError r is there and leads nowhere.
+	// With a route.DeadPathError r is there, and a path of it leads nowhere.
 	Lookup(ctx context.Context, k route.Key) (r route.Route, ok bool, err error)
 
 	// Resolve says how the data plane would forward to addr: the longest match in table, whoever

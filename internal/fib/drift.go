@@ -233,8 +233,9 @@ func (s *syncer) checked(x spot) (anew string) {
 	s.spots.chase = max(s.spots.chase-1, 0)
 	if x.generation == s.generation && x.cuts == s.cuts && s.checkable(x.entry) &&
 		x.entry.actual == x.digest {
-		anew = s.findDeadPath(x.err)
-		s.compare(x.entry, x.found, x.ok, x.err)
+		if anew = s.findDeadPath(x.err); anew == "" {
+			s.compare(x.entry, x.found, x.ok, x.err)
+		}
 	}
 	pause := max(s.spots.pause, spotShare*x.took)
 	if s.spots.chase > 0 {
@@ -269,10 +270,10 @@ func (s *syncer) findDeadPath(err error) string {
 // tells nothing.
 func (s *syncer) compare(e *entry, found route.Route, ok bool, err error) Drift {
 	var hidden route.HiddenError
-	isHidden := errors.As(err, &hidden)
+	isHidden, isDead := errors.As(err, &hidden), errors.As(err, new(route.DeadPathError))
 	is := NoDrift
 	switch {
-	case err != nil && !isHidden:
+	case err != nil && !isHidden && !isDead:
 		return NoDrift
 	case ok && found.Digest() != e.actual:
 		is = Different

@@ -75,6 +75,35 @@ func TestDriftIsFoundAndRepaired(t *testing.T) {
 	})
 }
 
+// A path that another program's route keeps stays dead. What else is wrong with its route is found
+// nonetheless.
+func TestDriftOfARouteThatLeadsNowhere(t *testing.T) {
+	watchful(t, false, 1, func(t *testing.T, r *running) {
+		r.dp.state(func() { r.dp.hidden[key(one)] = "another" })
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Shadowed {
+			t.Errorf("%+v", e)
+		}
+		r.dp.state(func() { delete(r.dp.hidden, key(one)); r.dp.stick("eth0") })
+		time.Sleep(time.Second)
+		r.dp.state(func() { r.dp.stick("eth0") }) // as if another's routes kept the path
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Programmed {
+			t.Errorf("%+v", e)
+		}
+		r.dp.takeOps()
+		r.dp.state(func() {
+			r.dp.ours[key(one)] = route.Route{Key: key(one), Paths: []route.Path{
+				{NextHop: netip.MustParseAddr("10.0.0.9"), Interface: "eth0", Weight: 1}}}
+		})
+		time.Sleep(time.Second)
+		if e := r.state(one); e.State != Drifted || e.Drift != Different {
+			t.Errorf("%+v", e)
+		}
+		check(t, "ops", r.dp.printOps())
+	})
+}
+
 func TestDriftIsOnlyReported(t *testing.T) {
 	watchful(t, false, 2, func(t *testing.T, r *running) {
 		r.SetRoutes(route.Own, []route.Route{drop("10.3.0.0/26")})

@@ -150,8 +150,8 @@ type HiddenError struct {
 
 func (e HiddenError) Error() string { return "hidden by a route of " + e.By }
 
-// DeadPathError reports that a route of ours, which is there, leads nowhere: an interface of its
-// paths was deleted and made again under the same index.
+// DeadPathError reports that a path of a route of ours, which is there, leads nowhere: its
+// interface was deleted and made again under the same index.
 type DeadPathError struct{ Interface string }
 
 func (e DeadPathError) Error() string {
