@@ -176,6 +176,9 @@ func TestBlockWithANodesAddressIsNotTaken(t *testing.T) {
 		affine("10.1.0.0/26", calico.AffinityConfirmed))
 	s.Nodes["other"] = calico.Node{Name: "other", IPv4: netip.MustParsePrefix("192.168.4.3/24"),
 		IPv6: netip.MustParsePrefix("fd77::7/64")}
+	for _, name := range []string{"z", "y"} { // of several nodes the first is named
+		s.Nodes[name] = calico.Node{Name: name, IPv4: netip.MustParsePrefix("192.168.4.4/24")}
+	}
 	own, skipped := OwnBlocks("me", s)
 	want := []Skipped{
 		{pfx("192.168.4.0/24"), "the block contains 192.168.4.3, the BGP address of Node(other)"},

@@ -351,6 +351,25 @@ func TestWhatHasSettledIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
+// So is what was judged before it had settled.
+func TestWhatSettlesLaterIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		withController(func(b *bed) {
+			first := b.adapters[0]
+			b.fib.finding = 40 * time.Millisecond // the pause after it is 2 s
+			first.tell(source(t, "first", one), 7)
+			time.Sleep(900 * time.Millisecond)
+			if got := first.last(); !strings.Contains(got, "PENDING") {
+				t.Errorf("not judged yet: %s", got)
+			}
+			time.Sleep(200 * time.Millisecond)
+			if got := first.last(); !strings.Contains(got, "CONFIGURED") {
+				t.Errorf("settled: %s", got)
+			}
+		})
+	})
+}
+
 func TestChangesWithoutEndAreJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		withController(func(b *bed) {

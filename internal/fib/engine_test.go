@@ -786,6 +786,13 @@ func TestInterfaceMadeAnewWhileTheAgentWasAway(t *testing.T) {
 				r.dp.state(func() { r.dp.stick("eth1") }) // as if another's routes kept the path
 				time.Sleep(time.Minute)
 				check(t, "again", r.dp.printOps())
+				r.dp.tell(route.Facts{Problem: "away"})
+				synctest.Wait()
+				r.dp.tell(node("a"))
+				time.Sleep(time.Minute)
+				if len(r.dp.printOps()) == 0 {
+					t.Error("after a reconnect nothing is put again")
+				}
 			})
 		})
 	}
