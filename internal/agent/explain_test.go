@@ -398,6 +398,9 @@ func TestExplainSaysWhereOurMatchLeads(t *testing.T) {
 		"to a peer": {"10.1.3.7/32", "10.1.3.0/26", map[string]route.Route{
 			"10.1.3.0/26": {Kind: route.Via, Paths: hop}}, nil,
 			MatchStatus{Forwards: new(true), Paths: shown}},
+		"nowhere: its path is dead": {"10.1.3.7/32", "10.1.3.0/26", map[string]route.Route{
+			"10.1.3.0/26": {Kind: route.Via, Paths: hop}}, route.DeadPathError{Interface: "eth0"},
+			MatchStatus{Forwards: new(false), Paths: shown}},
 		"nowhere: it drops": {"10.1.0.9/32", "10.1.0.0/26", map[string]route.Route{
 			"10.1.0.0/26": {Kind: route.Drop}}, nil,
 			MatchStatus{Forwards: new(false), Paths: []PathStatus{}}},

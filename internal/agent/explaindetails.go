@@ -63,7 +63,7 @@ func (x *explainer) details() Explanation {
 			m.Forwards = nil
 			if x.matched != nil && x.matched.ok {
 				r := x.matched.route
-				m.Forwards = new(r.Kind == route.Via && len(r.Paths) > 0)
+				m.Forwards = new(r.Kind == route.Via && len(r.Paths) > 0 && x.matched.err == nil)
 				m.Paths = pathStatuses(r.Paths, r.Key.Table)
 			}
 		}

@@ -161,6 +161,9 @@ func (e *Engine) checked(s spot) {
 	if on := e.sync.checked(s); on != "" {
 		e.log.Warn("an interface was deleted and made again unseen: routes over it are put again",
 			"interface", on)
+	} else if e.sync.staysDead(s) && e.table.now.After(e.driftLog) {
+		e.driftLog = e.table.now.Add(driftLog)
+		e.log.Warn("a route of another program keeps a path that leads nowhere", "err", s.err)
 	}
 	e.warnOfDrift(before)
 }
@@ -264,6 +267,12 @@ func (s *syncer) findDeadPath(err error) string {
 	anew := map[string]bool{on.Name: true}
 	s.doubtAll(anew, anew)
 	return on.Name
+}
+
+// staysDead reports whether a dead path was found that all has been done about.
+func (s *syncer) staysDead(x spot) bool {
+	return errors.As(x.err, new(route.DeadPathError)) && x.cuts == s.cuts && s.suspect == nil &&
+		s.isSettled()
 }
 
 // compare takes what an exact look-up of e says and returns what it means. A look-up that failed

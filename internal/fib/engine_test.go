@@ -1,8 +1,10 @@
 package fib
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -770,7 +772,9 @@ func TestInterfaceMadeAnewWhileTheAgentWasAway(t *testing.T) {
 				r.dp.stick("eth1")
 				r.dp.takeOps()
 				journal := r.Engine.keeps.path
-				*r = *startWith(r.dp, Config{Journal: journal, Tuning: Tuning{SpotChecks: 5}})
+				said := &bytes.Buffer{} // nobody writes to it while the bubble's clock stands
+				*r = *startWith(r.dp, Config{Journal: journal, Tuning: Tuning{SpotChecks: 5},
+					Log: slog.New(slog.NewTextHandler(said, nil))})
 				time.Sleep(late)
 				check(t, "before the routes are known", r.dp.printOps())
 				for _, p := range []string{one, two, three} {
@@ -783,9 +787,16 @@ func TestInterfaceMadeAnewWhileTheAgentWasAway(t *testing.T) {
 				check(t, "ops", r.dp.printOps(), "del 10.2.0.0/26", "del 10.2.1.0/26",
 					"put 10.2.0.0/26 via 10.0.1.2 eth1",
 					"put 10.2.1.0/26 via 10.0.0.2 eth0, 10.0.1.2 eth1")
+				const kept = "a route of another program keeps a path that leads nowhere"
+				if strings.Contains(said.String(), kept) {
+					t.Errorf("none does: %s", said)
+				}
 				r.dp.state(func() { r.dp.stick("eth1") }) // as if another's routes kept the path
 				time.Sleep(time.Minute)
 				check(t, "again", r.dp.printOps())
+				if !strings.Contains(said.String(), kept) {
+					t.Errorf("it does not say so: %s", said)
+				}
 				r.dp.tell(route.Facts{Problem: "away"})
 				synctest.Wait()
 				r.dp.tell(node("a"))

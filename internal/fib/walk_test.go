@@ -95,7 +95,10 @@ func startWith(dp *fake, c Config) *running {
 func startOn(d Dataplane, dp *fake, c Config) *running {
 	// A new process has a new adapter, which tells its facts again.
 	dp.tell(dp.now)
-	c.Dataplane, c.Log = d, slog.New(slog.DiscardHandler)
+	c.Dataplane = d
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	replay := newReplaying()
 	if c.Recorder == nil {
 		c.Recorder = replay
