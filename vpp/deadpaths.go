@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -75,12 +76,9 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 		command = "show ip6 fib"
 	}
 	shown, err := l.conn.command(ctx, fmt.Sprintf("%s table %d %s", command, r.Table, r.Prefix))
-	if err != nil {
-		return err
-	}
-	dead := deadPaths(shown)
-	if len(dead) != len(found.Paths) {
-		return nil // it has changed meanwhile
+	dead := deadPaths(shown, r.Prefix)
+	if err != nil || len(dead) != len(found.Paths) {
+		return nil // nothing is known, or it has changed meanwhile
 	}
 	for i, path := range found.Paths {
 		name, exists := l.links.Load().byIndex[path.SwIfIndex]
@@ -95,21 +93,27 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 }
 
 var (
+	shownEntry   = regexp.MustCompile(`^(\S+/\d+) fib:`)
 	shownSource  = regexp.MustCompile(` src-flags:(\S*)`)
 	shownPath    = regexp.MustCompile(`^\s+path:\[`)
 	droppingPath = regexp.MustCompile(` oper-flags:\S*\bdrop,`)
 )
 
-// deadPaths reports which paths of the source that forwards have outlived their interfaces. They
-// are in the API's order (fib_path_list_walk_w_ext, format_fib_path_list). The index that VPP shows
-// in a dead path's next line is wrong in one without a next hop.
-func deadPaths(shown string) (dead []bool) {
-	active := false
+// deadPaths reports which paths of the source that forwards have outlived their interfaces, if the
+// entry of a prefix is shown: VPP shows the longest match. They are in the API's order
+// (fib_path_list_walk_w_ext, format_fib_path_list). The index in the line after a dead path without
+// a next hop is wrong.
+func deadPaths(shown string, of netip.Prefix) (dead []bool) {
+	isIt, active := false, false
 	for line := range strings.Lines(shown) {
+		if m := shownEntry.FindStringSubmatch(line); m != nil {
+			p, err := netip.ParsePrefix(m[1])
+			isIt = err == nil && p.Masked() == of
+		}
 		if m := shownSource.FindStringSubmatch(line); m != nil {
 			active = strings.Contains(m[1], "active")
 		}
-		if active && shownPath.MatchString(line) {
+		if isIt && active && shownPath.MatchString(line) {
 			dead = append(dead, droppingPath.MatchString(line))
 		}
 	}

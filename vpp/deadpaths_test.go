@@ -1,6 +1,7 @@
 package vpp
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 )
@@ -30,7 +31,10 @@ func TestDeadPathsAreRead(t *testing.T) {
  forwarding:   unicast-ip4-chain
 `
 	want := []bool{false, true, false, true, false}
-	if got := deadPaths(routes); !slices.Equal(got, want) {
+	if got := deadPaths(routes, netip.MustParsePrefix("10.3.0.0/26")); !slices.Equal(got, want) {
 		t.Errorf("%v", got)
+	}
+	if got := deadPaths(routes, netip.MustParsePrefix("10.3.0.0/27")); got != nil {
+		t.Errorf("of an entry that is not shown: %v", got)
 	}
 }

@@ -30,12 +30,12 @@ func (s *Server) showEntry(command string) string {
 	var table uint32
 	_, err := fmt.Sscanf(command, "show %s fib table %d %s", &ip, &table, &prefix)
 	p, notPrefix := netip.ParsePrefix(prefix)
-	if err != nil || notPrefix != nil {
-		return ""
+	t := s.tables[tableKey{table, ip == "ip6"}]
+	if err != nil || notPrefix != nil || t == nil || t.entries[p] == nil {
+		return "" // VPP shows a covering entry
 	}
-	b := &strings.Builder{}
+	b, e := &strings.Builder{}, t.entries[p]
 	fmt.Fprintf(b, "%s fib:%d index:11 locks:2\n", prefix, table)
-	e := s.tables[tableKey{table, ip == "ip6"}].entries[p]
 	best, _ := e.best(s.sources)
 	for src, paths := range e.bySource {
 		flags := "added"
