@@ -108,15 +108,14 @@ test: export GORACE ?= atexit_sleep_ms=100
 RACE  := $(filter -race -race=true,$(TESTFLAGS))
 PLAIN := $(filter-out $(RACE),$(TESTFLAGS))
 
-# Everything that must hold, on every real part that the machine has; go vet is lint's. The package
-# of the reflector controller takes long and would end last, with a processor idle: it begins first.
+# Everything that must hold, on every real part that the machine has; go vet is lint's.
 test: tools build lint
 	{ status=0; \
 	  CGO_ENABLED=0 go test -trimpath -vet=off -json $(PLAIN) ./bgp/reflector || status=1; \
 	  $(if $(RACE),echo 'Walks of agent and FIB without the race detector:'; \
 	  CGO_ENABLED=0 go test -trimpath -vet=off -json -run '^TestWalk' $(PLAIN) \
 	    ./internal/agent ./internal/fib || status=1; echo 'The rest with it:';) \
-	  CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) ./internal/reflectors \
+	  CGO_ENABLED=1 go test -vet=off -json $(TESTFLAGS) \
 	    $$(go list ./... | grep -v '/bgp/reflector$$') || status=1; exit $$status; } | \
 	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'
 
