@@ -67,6 +67,7 @@ type Follower struct {
 	reflectors map[Resource]*reflector
 	kept       map[string]Kept // by Resource.Kind
 	inList     *reflector      // whose objects are being put
+	toEnd      bool            // reflectors that are not wanted are to end, once inList is nil
 	lists      int             // that were completed
 	isListed   bool            // a list was taken in and not yet published
 	synced     bool
@@ -209,6 +210,9 @@ func (f *Follower) Run(ctx context.Context) error {
 				f.received = n.at
 			}
 		}
+		if f.toEnd && f.inList == nil {
+			f.match(ctx, &running)
+		}
 		if !f.data.Changed() && !f.isListed {
 			f.received = time.Time{}
 			continue
@@ -250,7 +254,7 @@ func (f *Follower) match(ctx context.Context, running *sync.WaitGroup) {
 		f.reflectors[r] = n
 		running.Go(func() { n.run(ctx) })
 	}
-	if f.inList != nil {
+	if f.toEnd = f.inList != nil; f.toEnd {
 		return
 	}
 	for r, n := range f.reflectors {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,5 +80,83 @@ func TestAListThatNeverEndsIsNamed(t *testing.T) {
 			well.Store(true)
 			until("well again", func(s Status) bool { return s.Connected && s.Error == "" })
 		})
+	}
+}
+
+// dependent is Data that wants no pods any more once there is a node.
+type dependent struct {
+	nodes, changed     bool
+	published, dropped chan struct{}
+}
+
+var extras = Resource{Group: "example.org", Version: "v1", Plural: "extras", Optional: true}
+
+func (d *dependent) Resources() []Resource {
+	all := []Resource{{Version: "v1", Plural: "nodes"}, extras}
+	if !d.nodes {
+		all = append(all, Resource{Version: "v1", Plural: "pods"})
+	}
+	return all
+}
+
+func (d *dependent) Put(Resource, []byte) {
+	d.nodes, d.changed = true, true
+}
+func (d *dependent) Delete(Resource, []byte) {}
+func (d *dependent) BeginList()              {}
+func (d *dependent) EndList(r Resource) {
+	if d.nodes && r.Plural == "pods" {
+		close(d.dropped)
+	}
+}
+func (d *dependent) Changed() bool { return d.changed }
+
+// What is not wanted any more goes, also where that was found out during a list that came to
+// nothing.
+func TestWhatIsUnwantedDuringAFailedListGoes(t *testing.T) {
+	d := &dependent{published: make(chan struct{}), dropped: make(chan struct{})}
+	lists, inList := atomic.Int32{}, make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isNode := strings.HasSuffix(r.URL.Path, "/nodes")
+		switch {
+		case r.URL.Query().Has("watch"):
+			_ = http.NewResponseController(w).Flush()
+			if isNode {
+				<-inList
+				fmt.Fprint(w, `{"type":"ADDED","object":`+
+					`{"metadata":{"name":"a","resourceVersion":"10"}}}`)
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		case strings.HasSuffix(r.URL.Path, "/extras"):
+			if lists.Add(1) == 2 {
+				close(inList)
+				<-d.published
+			}
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			fmt.Fprint(w, `{"kind":"List","metadata":{"resourceVersion":"9"}}`)
+		}
+	}))
+	defer api.Close()
+	c, err := NewClientFor(ClientConfig{Server: api.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := sync.OnceFunc(func() { close(d.published) })
+	f := NewFollower(c, d, nil, func(Published) {
+		if d.changed = false; d.nodes {
+			published()
+		}
+	}, testlog.New(t))
+	f.AbsentEvery = 2 * time.Second // the third list of extras comes after the end of the test
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	select {
+	case <-d.dropped:
+	case <-time.After(20 * time.Second):
+		t.Fatal("pods are still followed")
 	}
 }
