@@ -219,7 +219,7 @@ func (p Policies) fit(peers []Peer) (fit []Peer, problems []calico.Problem) {
 // speakers are how many peers of a family there are, and how many of them are external or clients.
 type speakers struct{ all, external, served int }
 
-// speakersOf counts the peers with IPv4, and those without.
+// speakersOf counts peers by family: true is IPv4.
 func speakersOf(peers []Peer) map[bool]speakers {
 	out := map[bool]speakers{}
 	for _, p := range peers {
@@ -236,8 +236,7 @@ func speakersOf(peers []Peer) map[bool]speakers {
 	return out
 }
 
-// mayHear reports whether routes of other peers may go to a peer, one of these speakers, as far as
-// BGP itself is asked.
+// mayHear reports whether BGP itself lets a peer, which is one of these speakers, hear another.
 func (p Policies) mayHear(to Peer, from speakers) bool {
 	others := from.all > 1
 	if to.Served() {

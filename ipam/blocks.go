@@ -77,8 +77,8 @@ func NamedBlocks(self string, s *calico.Snapshot) (named []netip.Prefix) {
 	return named
 }
 
-// withoutNodes parts blocks from those that contain a node's BGP address, and sorts the former. Of
-// several nodes in a block the first by name is said.
+// withoutNodes splits blocks into those without a node's BGP address, sorted, and those with one.
+// Of several nodes in a block it names the first.
 func withoutNodes(blocks []netip.Prefix, s *calico.Snapshot) (without []netip.Prefix,
 	with []Skipped) {
 	type node struct {

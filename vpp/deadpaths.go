@@ -25,7 +25,8 @@ type livePaths struct {
 // maxLivePaths bounds what is remembered, since nodes come and go: with more it begins anew.
 const maxLivePaths = 10_000
 
-// has forgets all if another interface has been deleted.
+// has reports whether VPP has shown that set forwards. It forgets all sets when another interface
+// has been deleted.
 func (p *livePaths) has(set string, deleted uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
