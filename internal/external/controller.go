@@ -202,7 +202,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			judgeSoon()
 		case <-timer.C:
 			began := time.Now()
-			c.awaited = c.awaited && !c.settled()
+			settled, _ := c.progress()
+			c.awaited = c.awaited && !settled
 			next := c.judge()
 			earliest = time.Now().Add(judgeCost * time.Since(began))
 			if next > 0 {
@@ -215,11 +216,12 @@ func (c *Controller) Run(ctx context.Context) error {
 // pause returns how long to wait before judging what has changed. There is no reason to if clients
 // wait for nothing but verdicts, since the data planes have all of the last revision.
 func (c *Controller) pause(earliest time.Time) time.Duration {
-	if c.awaited && c.settled() {
+	settled, busy := c.progress()
+	if c.awaited && settled {
 		return 0
 	}
 	least := judgePause
-	if c.awaited && c.busy() {
+	if c.awaited && busy {
 		least = busyPause
 	}
 	if c.changed.IsZero() {
@@ -228,19 +230,14 @@ func (c *Controller) pause(earliest time.Time) time.Duration {
 	return max(time.Until(c.changed.Add(least)), time.Until(earliest))
 }
 
-// settled reports whether the data planes have all that is wanted.
-func (c *Controller) settled() bool {
-	return !slices.ContainsFunc(c.planes, func(p *plane) bool {
-		settled, _ := p.Progress(p.revision)
-		return !settled
-	})
-}
-
-func (c *Controller) busy() bool {
-	return slices.ContainsFunc(c.planes, func(p *plane) bool {
-		_, busy := p.Progress(p.revision)
-		return busy
-	})
+// progress reports whether the data planes have all that is wanted, and whether one is at work.
+func (c *Controller) progress() (settled, busy bool) {
+	settled = true
+	for _, p := range c.planes {
+		has, works := p.Progress(p.revision)
+		settled, busy = settled && has, busy || works
+	}
+	return settled, busy
 }
 
 func forward(ctx context.Context, i int, a Adapter, to chan<- arrival) {
