@@ -6,10 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/calico"
@@ -284,11 +281,10 @@ func ProblemOf(p calico.Problem) ProblemStatus {
 // shown is a text of others as a terminal can be given it, which would obey control characters: a
 // key of etcd has any bytes.
 func shown(text string) string {
-	control := func(r rune) bool { return !unicode.IsGraphic(r) }
-	if utf8.ValidString(text) && !strings.ContainsFunc(text, control) {
+	if calico.IsPrintable(text) {
 		return text
 	}
-	quoted := strconv.QuoteToGraphic(text)
+	quoted := strconv.Quote(text)
 	return quoted[1 : len(quoted)-1]
 }
 

@@ -132,8 +132,8 @@ func family(a netip.Addr) string {
 // errOddKey is for a key that could change what a terminal shows, or that JSON cannot have.
 var errOddKey = errors.New("key: has characters that no name has")
 
-// isPrintable reports whether a text is UTF-8 without control characters.
-func isPrintable(text string) bool {
+// IsPrintable reports whether a text is UTF-8 without control characters.
+func IsPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsPrint(r)
 	})
@@ -141,7 +141,7 @@ func isPrintable(text string) bool {
 
 // ParseKey is the inverse of Key.String. It accepts any spelling of addresses, and host bits.
 func ParseKey(key string) (Key, error) {
-	if !isPrintable(key) {
+	if !IsPrintable(key) {
 		return Key{}, errOddKey
 	}
 	if rest, ok := strings.CutPrefix(key, resourcePath); ok {

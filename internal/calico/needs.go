@@ -156,7 +156,7 @@ func parsePeerIP(rest string) (PeerIP, error) {
 	switch {
 	case host == "":
 		return PeerIP{}, errors.New("key: names no host")
-	case !isPrintable(host):
+	case !IsPrintable(host):
 		return PeerIP{}, errOddKey
 	case index == "ipv4/1":
 		return PeerIP{Host: host}, nil
