@@ -212,7 +212,7 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	if len(changed) == 0 || s.adopted && !s.mayLeadOver(changed) {
 		return
 	}
-	if s.isSettled() {
+	if s.isSettled() || len(s.went) >= maxWent {
 		s.went = nil
 	}
 	now := indexes(after)
@@ -224,6 +224,10 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	s.tryAgain(func(e *entry) bool { return e.want.uses(changed) })
 	s.doubtAll(changed, anew)
 }
+
+// maxWent bounds what is remembered of interfaces that have gone, since a route may be refused for
+// ever and pods come and go: with more it begins anew. Spot checks find what is missed.
+const maxWent = 1000
 
 // isSettled reports whether nothing is to be written, nor under way.
 func (s *syncer) isSettled() bool {

@@ -269,7 +269,8 @@ func (s *syncer) findDeadPath(err error) string {
 	return on.Name
 }
 
-// staysDead reports whether a dead path was found that all has been done about.
+// staysDead reports whether x found a dead path although all that leads over its interface has been
+// put again.
 func (s *syncer) staysDead(x spot) bool {
 	return errors.As(x.err, new(route.DeadPathError)) && x.cuts == s.cuts && s.suspect == nil &&
 		s.isSettled()
