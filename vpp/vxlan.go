@@ -63,8 +63,9 @@ func isOwnVXLAN(d *interfaces.SwInterfaceDetails) bool {
 
 // vxlanTunnel is one of ours.
 type vxlanTunnel struct {
-	index uint32
-	mark  uint64 // of the endpoint; unfinished: it has not all its settings yet
+	index  uint32
+	mark   uint64 // of the endpoint; unfinished: it has not all its settings yet
+	hasTag bool   // else it never had all of them
 }
 
 // markedTunnel returns the node's address of a tunnel that has our mark.
@@ -72,7 +73,8 @@ func markedTunnel(d *interfaces.SwInterfaceDetails) (outer netip.Addr, t vxlanTu
 	m := markOf(d)
 	far, ok := strings.CutPrefix(m.name, tunnelPrefix)
 	outer, err := netip.ParseAddr(far)
-	return outer, vxlanTunnel{uint32(d.SwIfIndex), m.digest}, ok && err == nil && isOwnVXLAN(d)
+	t = vxlanTunnel{uint32(d.SwIfIndex), m.digest, true}
+	return outer, t, ok && err == nil && isOwnVXLAN(d)
 }
 
 // vxlanTunnels returns those of ours by the nodes' addresses. One without a tag was made by us, if
@@ -95,7 +97,7 @@ func (l *session) vxlanTunnels(ctx context.Context,
 	details, err := l.vxlanDetails(ctx, unmarked)
 	for _, d := range details {
 		if outer := decodeAddress(d.DstAddress); d.Instance == vxlanInstance(outer) {
-			all[outer] = vxlanTunnel{uint32(d.SwIfIndex), unfinished}
+			all[outer] = vxlanTunnel{uint32(d.SwIfIndex), unfinished, false}
 		}
 	}
 	return all, err
@@ -133,7 +135,7 @@ func (l *session) checkTunnels(ctx context.Context, links []*interfaces.SwInterf
 			marks[t.index] != t.mark || d.L2Address != link.L2Address ||
 			!slices.Equal(d.Mtu, link.Mtu) ||
 			d.Flags&interface_types.IF_STATUS_API_FLAG_ADMIN_UP == 0) {
-			all[outer] = vxlanTunnel{t.index, unfinished}
+			all[outer] = vxlanTunnel{t.index, unfinished, true}
 		}
 	}
 	return err
@@ -428,7 +430,7 @@ func (l *session) setTunnels(ctx context.Context, all []*making) {
 	var ends []int // of each in reqs
 	for _, m := range all {
 		index := interface_types.InterfaceIndex(m.index)
-		if m.fresh { // one of an earlier interface with the index leads nowhere
+		if !m.hasTag { // one of an earlier interface with the index leads nowhere
 			reqs = append(reqs, neighbourAt(m.index, "", false))
 		}
 		reqs = append(reqs,
@@ -445,7 +447,7 @@ func (l *session) setTunnels(ctx context.Context, all []*making) {
 	answers, from := change(ctx, l.conn, reqs), 0
 	for i, m := range all {
 		mine := answers[from:ends[i]]
-		if from = ends[i]; m.fresh && errors.Is(mine[0].err, noSuchEntry) {
+		if from = ends[i]; !m.hasTag && errors.Is(mine[0].err, noSuchEntry) {
 			mine = mine[1:]
 		}
 		m.err = outcomeOf(mine)

@@ -49,12 +49,19 @@ func startVXLAN(t *testing.T) (*vpptest.Server, *agent) {
 }
 
 // The connection ends at each message in turn. What is not answered is said to be open; repeating
-// it makes what is wanted, and nothing else. Or it is not wanted any more, and nothing is left.
+// it makes what is wanted, and nothing else. Or it is not wanted any more, and nothing is left. The
+// tunnels are the first, or another program has just deleted them, but not their neighbours.
 func TestConnectionEndsWhileVXLANTunnelsAreMade(t *testing.T) {
 	ops, want := threeVTEPs()
-	for _, wanted := range []bool{true, false} {
+	for _, c := range []struct{ wanted, deleted bool }{{wanted: true}, {}, {true, true}} {
 		for nth := 1; ; nth++ {
 			s, a := startVXLAN(t)
+			if c.deleted {
+				a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+				for name := range s.VXLANFarEnds() {
+					s.RemoveInterface(name)
+				}
+			}
 			asked, name := 0, ""
 			s.CutAt(func(m api.Message) bool {
 				if m.GetMessageName() == "control_ping" {
@@ -79,7 +86,7 @@ func TestConnectionEndsWhileVXLANTunnelsAreMade(t *testing.T) {
 			}
 			a.await(t, "VPP is gone", absent)
 			a.await(t, "VPP is back", present)
-			if wanted {
+			if c.wanted {
 				a.ApplyObjects(t.Context(), ops, func(i int, err error) { check(t, err) })
 				if got := s.VXLANTunnels(); !slices.Equal(got, want) {
 					t.Errorf("cut at %s: VPP has\n%s", name, strings.Join(got, "\n"))
