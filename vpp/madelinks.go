@@ -274,6 +274,9 @@ func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
 			err = l.deleteLink(ctx, d)
 		}
 	}
+	if err == nil && route.EncapBy(k.Interface) == route.VXLAN {
+		err = l.deleteVXLAN(ctx, k.Interface) // another program may have deleted the interface
+	}
 	if err == nil {
 		err = l.dropClaim(ctx, claimed)
 	}

@@ -293,6 +293,23 @@ func TestVXLANTunnelThatAnotherProgramDeletes(t *testing.T) {
 	}
 }
 
+// Tunnels outlive the interface that another program deletes, and go with the agent's own deletion.
+func TestVXLANInterfaceThatAnotherProgramDeletes(t *testing.T) {
+	ops, _ := threeVTEPs()
+	s, a := startVXLAN(t)
+	before := len(s.Interfaces()) - 1
+	a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+	for _, name := range s.Interfaces() {
+		if strings.HasSuffix(name, ":"+testVXLAN.Name) {
+			s.RemoveInterface(name)
+		}
+	}
+	check(t, a.DeleteObject(t.Context(), testVXLAN.Key()))
+	if got := s.Interfaces(); len(got) != before {
+		t.Errorf("left are %q", got)
+	}
+}
+
 // What another program changes of a tunnel is found, and mended with what is wanted.
 func TestVXLANTunnelThatAnotherProgramChanges(t *testing.T) {
 	const otherMAC = "66:00:00:00:09:09"
