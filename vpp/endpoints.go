@@ -37,18 +37,20 @@ func applyOne(ctx context.Context, l *session, op route.ObjectOp) (err error) {
 	return err
 }
 
-// Objects implements fib.Bulk: the endpoints on interfaces that have our mark.
+// Objects implements fib.Bulk: the interfaces that have our mark, or the endpoints on them.
 func (v *VPP) Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
 	l, err := v.current()
 	if err != nil {
 		return nil, err
 	}
-	if kind != route.TunnelEndpoint {
-		return nil, nil
-	}
 	links, err := readDetails(ctx, l.conn)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("vpp: %w", err)
+	case kind == route.MadeLink:
+		return madeLinks(links), nil
+	case kind != route.TunnelEndpoint:
+		return nil, nil
 	}
 	one, err := l.teibEndpoints(ctx, links)
 	if err != nil {

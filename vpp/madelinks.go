@@ -112,6 +112,17 @@ func readMade(ctx context.Context, l *session, k route.ObjectKey) (route.Object,
 	return route.FoundLink{Name: k.Interface, Mark: markFor(d, k.Interface)}, nil
 }
 
+// madeLinks are the interfaces with our mark, but for those that are endpoints of tunnels.
+func madeLinks(all []*interfaces.SwInterfaceDetails) (out []route.Object) {
+	for _, d := range all {
+		m := markOf(d)
+		if m.name != "" && !strings.HasPrefix(m.name, tunnelPrefix) {
+			out = append(out, route.FoundLink{Name: m.name, Mark: m.digest})
+		}
+	}
+	return out
+}
+
 // markFor returns the digest of an interface that we have made under a name, else 0.
 func markFor(d *interfaces.SwInterfaceDetails, name string) uint64 {
 	if m := markOf(d); m.name == name {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -188,12 +189,16 @@ func (w *tunnelWalker) start() {
 	}
 }
 
-// crash: the new process knows nothing of what cannot be read any more.
+// crash: the new process knows nothing of what cannot be read any more, and perhaps has lost the
+// journal.
 func (w *tunnelWalker) crash() {
 	if rapid.Bool().Draw(w.t, "killed") { // it does not leave VPP's API in an orderly way
 		w.server.DropConnections()
 	}
 	w.stop()
+	if rapid.IntRange(0, 3).Draw(w.t, "journal lost") == 0 {
+		os.Remove(w.journal)
+	}
 	maps.DeleteFunc(w.l.nodes, func(name string, _ nodeText) bool {
 		return !w.nodes[name].isReadable()
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"vpp-route-agent/internal/fib"
 	"vpp-route-agent/internal/route"
 )
 
@@ -249,6 +250,18 @@ var linkCases = []testCase{
 		b.deleteTables(t)
 		b.hasTable(t, false)
 	}},
+	{"the interfaces that we have made are listed, without a tunnel that is one", VXLAN,
+		func(t *testing.T, b *bench) {
+			b.listsLinks(t)
+			link, end := b.vxlan(false), b.vtep(b.vxlan(false), 7)
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			must(t, b.Dataplane.PutObject(b.context(t), route.Up{Interface: link.Name}))
+			must(t, b.Dataplane.PutObject(b.context(t), end))
+			b.listsLinks(t, route.FoundLink{Name: link.Name, Mark: link.Digest()})
+			must(t, b.Dataplane.DeleteObject(b.context(t), end.Key()))
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+			b.listsLinks(t)
+		}},
 	{"an interface that we have made goes down when nobody wants it up", Tables,
 		func(t *testing.T, b *bench) {
 			link := route.Link{Name: "tenant", Kind: route.Loopback}
@@ -296,6 +309,15 @@ func (b *bench) isMadeAndGoes(t *testing.T, link, other route.Link) {
 	})
 	if b.hasObject(t, link) {
 		t.Errorf("there is still %s", link.Key())
+	}
+}
+
+// listsLinks fails the test unless these are the interfaces that we have made.
+func (b *bench) listsLinks(t *testing.T, want ...route.Object) {
+	t.Helper()
+	all, err := b.Dataplane.(fib.Bulk).Objects(b.context(t), route.MadeLink)
+	if must(t, err); !slices.Equal(all, want) {
+		t.Errorf("listed are %v instead of %v", all, want)
 	}
 }
 

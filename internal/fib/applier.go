@@ -114,9 +114,15 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		}
 	}
 	routes, err := e.dataplane.Routes(ctx)
-	var many []route.Object
-	if _, isBulk := e.dataplane.(Bulk); isBulk && err == nil && !objectsKnown {
-		many, err = e.list(ctx)
+	var objects []route.Object
+	if _, isBulk := e.dataplane.(Bulk); isBulk && !objectsKnown {
+		for _, kind := range [...]route.ObjectKind{route.MadeLink, route.TunnelEndpoint} {
+			if err == nil {
+				var some []route.Object
+				some, err = e.list(ctx, kind)
+				objects = append(objects, some...)
+			}
+		}
 	}
 	if err != nil {
 		a.err = err
@@ -128,14 +134,14 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
 	kept.forget(changedInterfaces(kept.interfaces, a.interfaces))
 	a.found.records = func(yield func(record) bool) {
-		for _, r := range kept.objects {
-			if !yield(r) {
+		for _, o := range objects {
+			k := o.Key()
+			if !yield(record{object: &k, digest: o.Digest()}) {
 				return
 			}
 		}
-		for _, o := range many {
-			k := o.Key()
-			if !yield(record{object: &k, digest: o.Digest()}) {
+		for _, r := range kept.objects { // they have owners
+			if !yield(r) {
 				return
 			}
 		}

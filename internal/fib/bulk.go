@@ -158,10 +158,10 @@ func (s *syncer) listed(x spot) (lost int) {
 // listSoon: what is there may have changed.
 func (s *syncer) listSoon() { s.objects.bulk.next = s.now }
 
-func (e *Engine) list(ctx context.Context) ([]route.Object, error) {
+func (e *Engine) list(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
-	return e.dataplane.(Bulk).Objects(ctx, route.TunnelEndpoint)
+	return e.dataplane.(Bulk).Objects(ctx, kind)
 }
 
 // applyMany carries out the ops from first on that are about objects which may be many, all at

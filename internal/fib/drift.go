@@ -121,7 +121,7 @@ func (e *Engine) check(ctx context.Context, questions <-chan spot, answers chan<
 		case s := <-questions:
 			began := time.Now()
 			if s.listing {
-				s.list, s.err = e.list(ctx)
+				s.list, s.err = e.list(ctx, route.TunnelEndpoint)
 			} else if s.object != nil {
 				s.foundObject, s.err = e.lookUpObject(ctx, s.object.key)
 			} else {

@@ -267,12 +267,15 @@ func (d *fake) mustNotLead(id endpointID) {
 func (d *fake) Objects(_ context.Context, kind route.ObjectKind) (all []route.Object, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.objectLists++
+	if kind == route.TunnelEndpoint {
+		d.objectLists++
+	}
 	if d.now.Identity == "" {
 		return nil, errGone
 	}
 	for k, o := range d.objects {
-		if k.Kind == kind {
+		found, isFound := o.(route.FoundLink)
+		if k.Kind == kind && (!isFound || found.Marked()) {
 			all = append(all, o)
 		}
 	}

@@ -477,6 +477,29 @@ func TestTunnelsOfALostJournalAreSwept(t *testing.T) {
 	})
 }
 
+// So do interfaces with our mark. Another program's stays, and so does one that is wanted.
+func TestInterfacesOfALostJournalAreSwept(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		kept, gone := route.Link{Name: "tunl0"}, route.Link{Name: "vxlan.calico"}
+		r.dp.others(route.FoundLink{Name: "eth7"})
+		r.setObjects(route.Own, kept, gone)
+		synctest.Wait()
+		r.stop()
+		if err := os.Remove(r.Engine.keeps.path); err != nil {
+			t.Fatal(err)
+		}
+		r.dp.printObjectOps()
+		r.again()
+		r.setObjects(route.Own, kept)
+		time.Sleep(time.Minute)
+		check(t, "before all is known", r.dp.printObjectOps())
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "then", r.dp.printObjectOps(), "del new interface vxlan.calico")
+		check(t, "states", r.objectStates(), "new interface tunl0 programmed")
+	})
+}
+
 // The next run's journal knows them, though that run ends before it has asked for anything else.
 func TestTunnelsOfALostJournalAreInTheNext(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {

@@ -160,7 +160,12 @@ func (d *Dataplane) vxlanDevice(name string) (*netlink.Vxlan, error) {
 
 // Objects implements fib.Bulk.
 func (d *Dataplane) Objects(_ context.Context, kind route.ObjectKind) ([]route.Object, error) {
-	if kind != route.TunnelEndpoint {
+	switch kind {
+	case route.TunnelEndpoint:
+	case route.MadeLink:
+		all, err := d.madeLinks()
+		return all, wrap(err, "kernel: list interfaces")
+	default:
 		return nil, nil
 	}
 	d.vteps.mu.Lock()
