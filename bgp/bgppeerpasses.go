@@ -54,6 +54,9 @@ func (p *peering) toAddress(g given) {
 	}
 	session := p.session(own, g.addr, g.ASNumber)
 	session.Port = cmp.Or(g.port, p.portOf(g.addr, g.ASNumber))
+	if g.scope() == ScopeNode && !p.listens(g.addr, session.Port) {
+		session.Passive = false // another speaker of that host, if any; BIRD dials it, too
+	}
 	session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
 	session.AllowLocalAS = p.allowed(g)
 	// confd does not ask which node an address belongs to: another reflector that is addressed so
@@ -149,6 +152,18 @@ func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
 		}
 	}
 	return defaultPort
+}
+
+// listens reports whether a Calico node has the address and listens on the port.
+func (p *peering) listens(addr netip.Addr, port uint16) bool {
+	name, known := p.byAddr[addr]
+	if !known || listenPort(name, p.s) == port {
+		return known
+	}
+	return slices.ContainsFunc(p.nodes(), func(n calico.Node) bool { // that share the address
+		a, ok := addressOf(n, familyOf(addr))
+		return ok && a == addr && listenPort(n.Name, p.s) == port
+	})
 }
 
 // isClient reports whether this node reflects to a peer (RFC 4456): iBGP, and not a reflector of

@@ -73,6 +73,13 @@ func configured(c calico.BGPConfiguration) snapshotEdit {
 	return func(s *calico.Snapshot) { s.BGPConfigurations["default"] = c }
 }
 
+func listening(node string, port uint16) snapshotEdit {
+	name := "node." + node
+	return func(s *calico.Snapshot) {
+		s.BGPConfigurations[name] = bgpConfig{Name: name, ListenPort: port}
+	}
+}
+
 func peered(peers ...calico.BGPPeer) snapshotEdit {
 	return func(s *calico.Snapshot) {
 		for _, p := range peers {
