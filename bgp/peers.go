@@ -207,28 +207,35 @@ func (p *peering) settle(peers []Peer) []Peer {
 		for i := range taken {
 			taken[i].Further = i > 0
 		}
-		p.shareGateway(taken)
+		p.shareGateway(taken, rivals)
 		slices.SortFunc(taken, func(a, b Peer) int { return a.ID().Compare(b.ID()) })
 		peers = append(peers, taken...)
 	}
 	return peers
 }
 
-// shareGateway has all sessions to an address go by the gateway of the first that has one: there is
-// one host route to the address.
-func (p *peering) shareGateway(sessions []Peer) {
-	i := slices.IndexFunc(sessions, func(w Peer) bool { return w.ReachableBy.IsValid() })
-	if i < 0 {
-		return
-	}
-	by := sessions[i]
-	for i := range sessions {
-		w := &sessions[i]
-		if w.ReachableBy.IsValid() && w.ReachableBy != by.ReachableBy {
+// shareGateway has all sessions to an address go by the gateway of the first rival that has one:
+// there is one host route to the address. As in confd (bird_aggr.cfg) the mesh takes nobody's place
+// in that, and of several rivals for one port the first alone counts.
+func (p *peering) shareGateway(sessions []Peer, rivals []int) {
+	var by Peer
+	var ports []uint16
+	for _, r := range rivals {
+		w := p.asked[r]
+		if w.Scope == ScopeMesh || slices.Contains(ports, w.Port) {
+			continue
+		}
+		ports = append(ports, w.Port)
+		switch {
+		case !by.ReachableBy.IsValid():
+			by = w
+		case w.ReachableBy.IsValid() && w.ReachableBy != by.ReachableBy:
 			p.problem(w.Source, "reachableBy %s is ignored: %s is reached by %s of %s, whatever "+
 				"the port", w.ReachableBy, w.Address, by.ReachableBy, by.Source)
 		}
-		w.ReachableBy = by.ReachableBy
+	}
+	for i := range sessions {
+		sessions[i].ReachableBy = by.ReachableBy
 	}
 }
 
