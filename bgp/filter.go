@@ -179,6 +179,10 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	if remark, err = m.readPrefix(r, f); err != nil {
 		return Rule{}, "", err
 	}
+	inside := r.MatchOperator == "In" || r.MatchOperator == "NotIn"
+	if _, bare := withoutLength(r); bare && inside {
+		return Rule{Match: Match{PeerType: r.PeerType}}, remark, nil
+	}
 	switch len(r.Communities) {
 	case 0:
 	case 1:
@@ -205,6 +209,13 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 // is empty.
 func anyInterface(pattern string) bool { return strings.Trim(pattern, "*") == "" }
 
+// withoutLength returns cidr where it is an address, as calicoctl allows. To BIRD it is no prefix:
+// no route equals it, and to ask for what is inside is an error, which rejects the route.
+func withoutLength(r calico.BGPFilterRule) (a netip.Addr, is bool) {
+	a, err := netip.ParseAddr(r.CIDR)
+	return a, err == nil && a.Zone() == "" && r.PrefixLength == nil
+}
+
 // readPrefix reads cidr, matchOperator and prefixLength.
 func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err error) {
 	switch {
@@ -216,7 +227,10 @@ func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err
 		return "", errors.New("cidr and matchOperator are given together or not at all")
 	}
 	given, err := netip.ParsePrefix(r.CIDR)
-	if err != nil {
+	a, bare := withoutLength(r)
+	if bare {
+		given = netip.PrefixFrom(a, a.BitLen())
+	} else if err != nil {
 		return "", fmt.Errorf("cidr %q is not a prefix", r.CIDR)
 	}
 	p, ok := route.Normalize(given)
@@ -230,14 +244,24 @@ func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err
 	switch r.MatchOperator {
 	case "Equal", "NotEqual":
 		m.Not = r.MatchOperator == "NotEqual"
-		if r.PrefixLength != nil { // what BIRD makes of it, observed
+		what := ""
+		if bare {
+			what = fmt.Sprintf("cidr %s has no length, and", a)
+		} else if r.PrefixLength != nil {
+			what = "prefixLength with"
+		}
+		if what != "" { // what BIRD makes of it, observed
 			m.Min, m.Max = 1, 0
 			if m.Not {
-				return "prefixLength with NotEqual matches every route", nil
+				return what + " NotEqual matches every route", nil
 			}
-			return "prefixLength with Equal matches no route", nil
+			return what + " Equal matches no route", nil
 		}
 	case "In", "NotIn":
+		if bare {
+			return fmt.Sprintf("cidr %s has no length, and with %s every route that comes to the "+
+				"rule is rejected", a, r.MatchOperator), nil
+		}
 		m.Not = r.MatchOperator == "NotIn"
 		m.Max = p.Addr().BitLen()
 		if l := r.PrefixLength; l != nil {

@@ -73,6 +73,11 @@ func TestMatchPrefix(t *testing.T) {
 			PrefixLength: length(intp(16), nil)},
 			"0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8",
 			"prefixLength with NotEqual matches every route"},
+		{filterRule{CIDR: "10.1.2.3", MatchOperator: "Equal"}, "",
+			"cidr 10.1.2.3 has no length, and Equal matches no route"},
+		{filterRule{CIDR: "10.1.2.3", MatchOperator: "NotEqual"},
+			"0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8",
+			"cidr 10.1.2.3 has no length, and NotEqual matches every route"},
 	} {
 		tc.rule.Action = "Accept"
 		r, remark, err := readRule(tc.rule, ipv4)
@@ -89,6 +94,26 @@ func TestMatchPrefix(t *testing.T) {
 		if text := strings.Join(got, " "); text != tc.want || remark != tc.remark {
 			t.Errorf("%s %s %v: got %s, want %s; remark %q", tc.rule.CIDR, tc.rule.MatchOperator,
 				tc.rule.PrefixLength, text, tc.want, remark)
+		}
+	}
+}
+
+// An address cannot be asked for what is inside it: BIRD then rejects whatever comes to the rule.
+func TestInsideAnAddress(t *testing.T) {
+	for _, operator := range []string{"In", "NotIn"} {
+		for _, action := range []string{"Accept", "Reject"} {
+			f, problems := readFilter(calico.BGPFilter{Name: "f", ExportV6: []filterRule{
+				{CIDR: "fd00::1", MatchOperator: operator, PeerType: "eBGP", Priority: 5,
+					Action: action, Operations: []filterOperation{{SetPriority: 7}}},
+			}})
+			want := "BGPFilter(f): exportV6[0]: cidr fd00::1 has no length, and with " + operator +
+				" every route that comes to the rule is rejected"
+			if got := problemsText(problems); got != want || f.Unsafe6 != "" {
+				t.Errorf("%s %s: %s\nwant %s; unsafe %q", operator, action, got, want, f.Unsafe6)
+			}
+			if got := fmt.Sprint(f.Export6); got != "[reject if eBGP]" {
+				t.Errorf("%s %s: %s", operator, action, got)
+			}
 		}
 	}
 }
@@ -171,6 +196,11 @@ func TestBadRules(t *testing.T) {
 			"cidr 10.0.0.1/8 has host bits set"},
 		{accept(filterRule{CIDR: "ten", MatchOperator: "In"}), `cidr "ten" is not a prefix`},
 		{accept(filterRule{CIDR: "fd00::/64", MatchOperator: "In"}), "cidr fd00::/64 is not IPv4"},
+		{accept(filterRule{CIDR: "fd00::1", MatchOperator: "In"}), "cidr fd00::1/128 is not IPv4"},
+		{accept(filterRule{CIDR: "fe80::1%eth0", MatchOperator: "In"}),
+			`cidr "fe80::1%eth0" is not a prefix`},
+		{accept(filterRule{CIDR: "10.0.0.1", MatchOperator: "In", PrefixLength: &lengthRange{}}),
+			`cidr "10.0.0.1" is not a prefix`}, // as confd
 		{accept(filterRule{PrefixLength: &lengthRange{}}), "prefixLength without cidr"},
 		{accept(filterRule{Source: "LocalPeers"}), `source "LocalPeers" is not RemotePeers`},
 		{accept(filterRule{PeerType: "cBGP"}), `peerType "cBGP" is neither eBGP nor iBGP`},
