@@ -176,6 +176,10 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	if r.PeerType != "" && r.PeerType != "eBGP" && r.PeerType != "iBGP" {
 		return Rule{}, "", fmt.Errorf("peerType %q is neither eBGP nor iBGP", r.PeerType)
 	}
+	if noInterfaceEver(r.Interface) {
+		rule.Match = nothing(f)
+		return rule, fmt.Sprintf("interface %q matches no route", r.Interface), nil
+	}
 	if remark, err = m.readPrefix(r, f); err != nil {
 		return Rule{}, "", err
 	}
@@ -207,7 +211,21 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 
 // anyInterface reports whether a pattern holds for every route: without an interface BIRD's ifname
 // is empty.
-func anyInterface(pattern string) bool { return strings.Trim(pattern, "*") == "" }
+func anyInterface(pattern string) bool { return pattern == "" || pattern == "*" }
+
+// noInterfaceEver reports whether a pattern holds for no route: what follows an asterisk BIRD takes
+// literally (lib/patmatch.c), and no name has such a character.
+func noInterfaceEver(pattern string) bool {
+	return strings.Contains(pattern, "**") || strings.Contains(pattern, "*?")
+}
+
+// nothing is a Match that holds for no route of a family.
+func nothing(f family) Match {
+	if f == ipv4 {
+		return Match{Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Min: 1}
+	}
+	return Match{Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Min: 1}
+}
 
 // withoutLength returns cidr where it is an address, as calicoctl allows. To BIRD it is no prefix:
 // no route equals it, and to ask for what is inside is an error, which rejects the route.

@@ -118,6 +118,24 @@ func TestInsideAnAddress(t *testing.T) {
 	}
 }
 
+// A pattern that matches no interface is named, and the rules behind it go on.
+func TestInterfaceOfNoRoute(t *testing.T) {
+	for _, action := range []string{"Accept", "Reject"} {
+		f, problems := readFilter(calico.BGPFilter{Name: "f", ImportV6: []filterRule{
+			{Interface: "eth**", Communities: []string{"1:2"}, Action: action},
+		}})
+		want := `BGPFilter(f): importV6[0]: interface "eth**" matches no route`
+		if got := problemsText(problems); got != want || f.Unsafe6 != "" {
+			t.Errorf("%s: got %q, want %q; unsafe %q", action, got, want, f.Unsafe6)
+		}
+		r := Route{Prefix: pfx("::/0"), Interface: "eth0",
+			Communities: []Community{{Global: 1, Data1: 2}}}
+		if len(f.Import6) != 1 || f.Import6[0].Match.holds(r, ibgp("fd77::1")) {
+			t.Errorf("%s: %v", action, f.Import6)
+		}
+	}
+}
+
 func TestMatchOthers(t *testing.T) {
 	in, out := ibgp("172.30.8.1"), ebgp("172.30.9.1")
 	c := Community{Global: 64512, Data1: 7}
@@ -137,8 +155,16 @@ func TestMatchOthers(t *testing.T) {
 		{"another interface", filterRule{Interface: "cali*"}, Route{Interface: "tunl0"}, in, false},
 		{"a route without interface", filterRule{Interface: "cali*"}, Route{}, in, false},
 		{"a route without interface, any interface", filterRule{Interface: "*"}, Route{}, in, true},
-		{"a learned route, any interface", filterRule{Interface: "**"},
+		{"a learned route, any interface", filterRule{Interface: "*"},
 			Route{From: &in}, out, true},
+		{"two asterisks", filterRule{Interface: "**"}, Route{}, in, false},
+		{"two asterisks in a name", filterRule{Interface: "ca**", CIDR: "10.0.0.0/8",
+			MatchOperator: "NotIn"}, Route{Prefix: pfx("11.0.0.0/8"), Interface: "cali12"}, in,
+			false},
+		{"a learned route, two asterisks", filterRule{Interface: "**"},
+			Route{From: &in}, out, false},
+		{"an asterisk and a question mark", filterRule{Interface: "cali*?"},
+			Route{Interface: "cali12"}, in, false},
 		{"one character of none", filterRule{Interface: "?*"}, Route{}, in, false},
 		{"one character", filterRule{Interface: "eth?"}, Route{Interface: "eth0"}, in, true},
 		{"eBGP", filterRule{PeerType: "eBGP"}, Route{}, out, true},
