@@ -54,7 +54,7 @@ func (p *peering) toAddress(g given) {
 	}
 	session := p.session(own, g.addr, g.ASNumber)
 	session.Port = cmp.Or(g.port, p.portOf(g.addr, g.ASNumber))
-	if g.scope() == ScopeNode && !p.listens(g.addr, session.Port) {
+	if g.scope() == ScopeNode && !p.speaks(g.addr, session.Port, g.ASNumber) {
 		session.Passive = false // another speaker of that host, if any; BIRD dials it, too
 	}
 	session.LocalAS = cmp.Or(g.LocalASNumber, session.LocalAS)
@@ -154,15 +154,29 @@ func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
 	return defaultPort
 }
 
-// listens reports whether a Calico node has the address and listens on the port.
-func (p *peering) listens(addr netip.Addr, port uint16) bool {
+// speaks reports whether a Calico node has the address, listens on the port, and may be of the AS:
+// its own one, or what any BGPPeer has it say.
+func (p *peering) speaks(addr netip.Addr, port uint16, as uint32) bool {
+	said := func() bool {
+		for _, g := range p.s.BGPPeers {
+			if g.LocalASNumber == as {
+				return true
+			}
+		}
+		return false
+	}
+	fits := func(n calico.Node) bool {
+		return listenPort(n.Name, p.s) == port && (nodeAS(n, p.s) == as || said())
+	}
 	name, known := p.byAddr[addr]
-	if !known || listenPort(name, p.s) == port {
+	n := p.s.Nodes[name]
+	n.Name = name
+	if !known || fits(n) {
 		return known
 	}
 	return slices.ContainsFunc(p.nodes(), func(n calico.Node) bool { // that share the address
 		a, ok := addressOf(n, familyOf(addr))
-		return ok && a == addr && listenPort(n.Name, p.s) == port
+		return ok && a == addr && fits(n)
 	})
 }
 
