@@ -139,15 +139,8 @@ func (p *peering) isPeerOf(g given, f family) bool {
 // portOf returns the port to dial at addr where none is given: a Calico node of that address and AS
 // listens where its BGPConfiguration says, all others on 179.
 func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
-	name, known := p.byAddr[addr]
-	switch {
-	case !known:
-		return defaultPort
-	case nodeAS(p.s.Nodes[name], p.s) == as:
-		return listenPort(name, p.s)
-	}
-	for _, n := range p.nodes() { // of those that share the address
-		if a, ok := addressOf(n, familyOf(addr)); ok && a == addr && nodeAS(n, p.s) == as {
+	for n := range p.at(addr) {
+		if nodeAS(n, p.s) == as {
 			return listenPort(n.Name, p.s)
 		}
 	}
@@ -157,27 +150,12 @@ func (p *peering) portOf(addr netip.Addr, as uint32) uint16 {
 // speaks reports whether a Calico node has the address, listens on the port, and may be of the AS:
 // its own one, or what any BGPPeer has it say.
 func (p *peering) speaks(addr netip.Addr, port uint16, as uint32) bool {
-	said := func() bool {
-		for _, g := range p.s.BGPPeers {
-			if g.LocalASNumber == as {
-				return true
-			}
+	for n := range p.at(addr) {
+		if listenPort(n.Name, p.s) == port && (nodeAS(n, p.s) == as || p.isLocalAS(as)) {
+			return true
 		}
-		return false
 	}
-	fits := func(n calico.Node) bool {
-		return listenPort(n.Name, p.s) == port && (nodeAS(n, p.s) == as || said())
-	}
-	name, known := p.byAddr[addr]
-	n := p.s.Nodes[name]
-	n.Name = name
-	if !known || fits(n) {
-		return known
-	}
-	return slices.ContainsFunc(p.nodes(), func(n calico.Node) bool { // that share the address
-		a, ok := addressOf(n, familyOf(addr))
-		return ok && a == addr && fits(n)
-	})
+	return false
 }
 
 // isClient reports whether this node reflects to a peer (RFC 4456): iBGP, and not a reflector of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,6 +27,9 @@ type Planner struct {
 	s      *calico.Snapshot
 	sorted []calico.Node         // see nodes
 	byAddr map[netip.Addr]string // ipam.NodesByAddress
+	// sharing are Nodes by addresses for which byAddr has another's name; see at.
+	sharing  map[netip.Addr][]calico.Node
+	localASN map[uint32]bool // see isLocalAS
 
 	// used again for each node: a reflector of a large cluster has thousands of peers, which are
 	// large
@@ -49,6 +53,44 @@ func (p *Planner) nodes() []calico.Node {
 		}
 	}
 	return p.sorted
+}
+
+// at returns the Nodes with an address, by name. It looks for those that share one only when a
+// second is asked for.
+func (p *Planner) at(addr netip.Addr) iter.Seq[calico.Node] {
+	return func(yield func(calico.Node) bool) {
+		name, known := p.byAddr[addr]
+		first := p.s.Nodes[name]
+		if first.Name = name; !known || !yield(first) {
+			return
+		}
+		if p.sharing == nil {
+			p.sharing = make(map[netip.Addr][]calico.Node)
+			for _, n := range p.nodes() {
+				for _, f := range families {
+					if a, ok := addressOf(n, f); ok && p.byAddr[a] != n.Name {
+						p.sharing[a] = append(p.sharing[a], n)
+					}
+				}
+			}
+		}
+		for _, n := range p.sharing[addr] {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// isLocalAS reports whether any BGPPeer has a node say that it is of an AS.
+func (p *Planner) isLocalAS(as uint32) bool {
+	if p.localASN == nil {
+		p.localASN = make(map[uint32]bool)
+		for _, peer := range p.s.BGPPeers {
+			p.localASN[peer.LocalASNumber] = true
+		}
+	}
+	return p.localASN[as]
 }
 
 // peering is one computation of the peers of a node.
