@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -25,8 +26,7 @@ type adoption struct {
 	how        string // "journal" or "listing"
 	count      int
 	records    iter.Seq[record]
-	// interfaces are what names meant to whoever wrote the records, or when the listing began.
-	interfaces map[string]uint32
+	interfaces meanings // to whoever wrote the records, or when the listing began
 }
 
 // observe takes new facts; isNew: with an identity that is not the one that actual speaks of. Then
@@ -88,11 +88,14 @@ func (s *syncer) adopt(a adoption) {
 	s.present = s.facts.Identity == s.identity
 	s.changed = true
 	s.howAdopted, s.numAdopted = a.how, a.count
-	changed := changedInterfaces(a.interfaces, indexes(s.interfaces))
+	now := indexes(s.interfaces)
+	changed := changedInterfaces(a.interfaces.toRoutes(), now)
+	replaced := changedInterfaces(a.interfaces.toObjects(), now)
 	maps.Copy(changed, s.suspect)
+	maps.Copy(replaced, s.suspect)
 	anew := make(map[string]bool)
-	for name, index := range a.interfaces {
-		if index == anewIndex {
+	for name, m := range a.interfaces {
+		if m.doubt == anewIndex {
 			anew[name] = true
 		}
 	}
@@ -105,12 +108,12 @@ func (s *syncer) adopt(a adoption) {
 			if !e.is(isAdopted) {
 				s.adoptedLeft++
 			}
-		case changed[r.object.Interface] && !s.isListed(*r.object) && !r.object.IsInterface():
+		case replaced[r.object.Interface] && !s.isListed(*r.object) && !r.object.IsInterface():
 			s.rewrite = true // what has its key later is not ours
 			continue         // it went with its interface
 		default: // of those that are listed all on ours are ours, and interfaces have our mark
 			e = s.object(*r.object).entry
-			r.unsure = r.unsure || changed[r.object.Interface]
+			r.unsure = r.unsure || replaced[r.object.Interface]
 		}
 		e.actual, e.owner = r.digest, r.owner
 		e.set(isAdopted)
@@ -164,16 +167,49 @@ const (
 	anewIndex = noIndex - 1 // of syncer.anew
 )
 
+// meanings are what the names of interfaces meant when records were written.
+type meanings map[string]meaning
+
+type meaning struct {
+	index uint32 // noIndex: there was none
+	// doubt, if not 0, is noIndex or anewIndex: adopted routes may lead over an earlier interface
+	// of that name. Objects do not: those that were on it are not among the records.
+	doubt uint32
+}
+
+func (m meanings) toRoutes() map[string]uint32 {
+	return m.indexes(func(x meaning) uint32 { return cmp.Or(x.doubt, x.index) })
+}
+
+func (m meanings) toObjects() map[string]uint32 {
+	return m.indexes(func(x meaning) uint32 { return x.index })
+}
+
+func (m meanings) indexes(of func(meaning) uint32) map[string]uint32 {
+	out := make(map[string]uint32, len(m))
+	for name, x := range m {
+		out[name] = of(x)
+	}
+	return out
+}
+
 // meanings are what the journal is to say about interfaces. As long as there is an adopted entry
 // that may go over an interface that has changed, the next process must doubt that interface too,
 // whatever it finds under the name then.
-func (s *syncer) meanings() map[string]uint32 {
-	out := indexes(s.interfaces)
+func (s *syncer) meanings() meanings {
+	out := make(meanings, len(s.interfaces))
+	for _, i := range s.interfaces {
+		out[i.Name] = meaning{index: i.Index}
+	}
 	for name := range s.suspect {
-		out[name] = noIndex
-		if s.anew[name] {
-			out[name] = anewIndex
+		m, ok := out[name]
+		if !ok {
+			m.index = noIndex
 		}
+		if m.doubt = noIndex; s.anew[name] {
+			m.doubt = anewIndex
+		}
+		out[name] = m
 	}
 	return out
 }

@@ -24,7 +24,7 @@ type adoptJob struct {
 	identity   string
 	generation int
 	first      bool // only the first generation of this process can be one that the journal knows
-	interfaces map[string]uint32
+	interfaces meanings
 
 	found adoption
 	err   error
@@ -132,7 +132,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		return
 	}
 	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
-	kept.forget(changedInterfaces(kept.interfaces, a.interfaces))
+	kept.forget(changedInterfaces(kept.interfaces.toObjects(), a.interfaces.toObjects()))
 	a.found.records = func(yield func(record) bool) {
 		for _, o := range objects {
 			k := o.Key()
@@ -161,7 +161,7 @@ func (e *Engine) takeEarlier(kept *journalled, a *adoptJob) {
 		return
 	}
 	kept.objects = make(map[route.ObjectKey]record)
-	for _, o := range e.earlier(a.identity, a.interfaces) {
+	for _, o := range e.earlier(a.identity, a.interfaces.toObjects()) {
 		k := o.Key()
 		kept.settle(record{object: &k, digest: o.Digest(), owner: sourceID(route.Uplink)})
 	}

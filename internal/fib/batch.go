@@ -97,7 +97,7 @@ type batch struct {
 	objects     map[int]objectOp // ops before first and from last on
 	// For the journal: in which generation, and what the names of interfaces mean.
 	identity   string
-	interfaces map[string]uint32
+	interfaces meanings
 	rewrite    bool     // of the journal, before
 	takeovers  []record // that the journal is to know, besides
 

@@ -45,8 +45,8 @@ type journal struct {
 	path        string // "": none
 	objectsOnly bool   // routes are not recorded
 	file        *os.File
-	records     int               // in the file, dead ones included
-	interfaces  map[string]uint32 // as last written
+	records     int      // in the file, dead ones included
+	interfaces  meanings // as last written
 	problem     string
 	retry       time.Time
 	buf         []byte
@@ -79,7 +79,7 @@ func (j *journal) open(identity string) (journalled, error) {
 }
 
 // rewrite replaces the file by one that holds just these records.
-func (j *journal) rewrite(identity string, interfaces map[string]uint32, records iter.Seq[record]) {
+func (j *journal) rewrite(identity string, interfaces meanings, records iter.Seq[record]) {
 	if j.path == "" {
 		return
 	}
@@ -91,7 +91,7 @@ func (j *journal) rewrite(identity string, interfaces map[string]uint32, records
 }
 
 func (j *journal) replace(
-	identity string, interfaces map[string]uint32, records iter.Seq[record],
+	identity string, interfaces meanings, records iter.Seq[record],
 ) (err error) {
 	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -247,16 +247,23 @@ func (j *journal) after(b *batch) {
 	j.append(refused, time.Now())
 }
 
-func (j *journal) noteInterfaces(interfaces map[string]uint32) error {
+// noteInterfaces writes the index of each interface, and after that a doubt about it. To earlier
+// versions the last that the block has of a name counts.
+func (j *journal) noteInterfaces(interfaces meanings) error {
 	if j.interfaces != nil && maps.Equal(interfaces, j.interfaces) {
 		return nil
 	}
 	j.interfaces = interfaces
 	j.buf = durable.StartBlock(j.buf[:0], blockInterfaces)
-	for name, index := range interfaces {
+	add := func(name string, index uint32) {
 		j.buf = binary.BigEndian.AppendUint32(j.buf, index)
 		j.buf = binary.BigEndian.AppendUint16(j.buf, uint16(len(name)))
 		j.buf = append(j.buf, name...)
+	}
+	for name, m := range interfaces {
+		if add(name, m.index); m.doubt != 0 {
+			add(name, m.doubt)
+		}
 	}
 	return j.write(durable.EndBlock(j.buf))
 }

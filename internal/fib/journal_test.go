@@ -53,8 +53,9 @@ func (s *script) note(doubt map[route.Key]bool) {
 // refused.
 func (s *script) batch(ops map[string]uint64, failed ...string) {
 	b := &batch{
-		identity: "start-1", interfaces: indexes(node("start-1").Interfaces),
-		errs: make(map[int]error),
+		identity:   "start-1",
+		interfaces: (&syncer{interfaces: node("start-1").Interfaces}).meanings(),
+		errs:       make(map[int]error),
 	}
 	// as Engine.journalDue says it
 	b.rewrite = s.j.file == nil || s.j.records > 2*len(s.truth)+compactSlack
@@ -153,7 +154,7 @@ func TestJournalCutAtAnyByte(t *testing.T) {
 	}
 	found, err := readJournal(bytes.NewReader(file))
 	if err != nil || found.identity != "start-1" || found.valid != int64(len(file)) ||
-		found.interfaces["eth1"] != 2 {
+		found.interfaces["eth1"] != (meaning{index: 2}) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if !found.unsure[key("10.1.0.0/26")] || len(found.unsure) != 1 || len(found.digests) != 3 {

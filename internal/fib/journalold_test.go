@@ -24,7 +24,7 @@ func TestJournalOfTheFirstAgentIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found.identity != "life" ||
-		!maps.Equal(found.interfaces, map[string]uint32{"eth0": 1, "eth1": 2}) {
+		!maps.Equal(found.interfaces, meanings{"eth0": {index: 1}, "eth1": {index: 2}}) {
 		t.Errorf("identity %q, interfaces %v", found.identity, found.interfaces)
 	}
 	written := []route.Route{

@@ -24,7 +24,7 @@ type journalled struct {
 	unsure     map[route.Key]bool     // keys of digests that are a guess
 	owners     map[route.Key]sourceID // whose those are; not of version 1
 	objects    map[route.ObjectKey]record
-	interfaces map[string]uint32
+	interfaces meanings
 	count      int   // of records read
 	valid      int64 // bytes up to the end of the last whole block
 }
@@ -211,13 +211,21 @@ func (f *journalled) resolve(body []byte, open []record) error {
 }
 
 func (f *journalled) takeInterfaces(body []byte) error {
-	f.interfaces = make(map[string]uint32)
+	f.interfaces = make(meanings)
 	for len(body) > 0 {
 		if len(body) < 6 || len(body) < 6+int(binary.BigEndian.Uint16(body[4:])) {
 			return fmt.Errorf("%w: bad interface", errJournal)
 		}
 		n := int(binary.BigEndian.Uint16(body[4:]))
-		f.interfaces[string(body[6:6+n])] = binary.BigEndian.Uint32(body)
+		name, index := string(body[6:6+n]), binary.BigEndian.Uint32(body)
+		m, known := f.interfaces[name]
+		if !known {
+			m.index = index
+		}
+		if index == noIndex || index == anewIndex {
+			m.doubt = index
+		}
+		f.interfaces[name] = m
 		body = body[6+n:]
 	}
 	return nil

@@ -445,6 +445,40 @@ func TestObjectThatIsPutBeforeTheFactsIsOurs(t *testing.T) {
 	})
 }
 
+// While routes of an earlier run may lead over an earlier interface, the journal says so. An object
+// that was put on the new one is known to the next run all the same.
+func TestObjectOnAnInterfaceThatIsInDoubt(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		bubble(t, func(t *testing.T, r *running) {
+			r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+			synctest.Wait()
+			r.stop()
+			f := r.dp.now
+			f.Interfaces = slices.Clone(f.Interfaces)
+			f.Interfaces[0].Index += 100
+			r.dp.tell(f)
+			r.again() // the route is as it was found
+			a := on(f.Interfaces[0].Name, "192.168.4.7/24")
+			r.setObjects(route.Own, a)
+			synctest.Wait()
+			check(t, "put", r.dp.printObjectOps(), "put "+a.Key().String())
+			r.again()
+			if wanted {
+				r.setObjects(route.Own, a)
+			} else {
+				r.setObjects(route.Own)
+			}
+			time.Sleep(time.Minute)
+			if wanted {
+				check(t, "states", r.objectStates(), a.Key().String()+" programmed")
+				check(t, "written", r.dp.printObjectOps())
+			} else {
+				check(t, "written", r.dp.printObjectOps(), "del "+a.Key().String())
+			}
+		})
+	}
+}
+
 // With ListRoutes the journal has objects and no routes.
 func TestJournalOfObjectsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
