@@ -368,8 +368,7 @@ func (m Match) holds(r Route, peer Peer) bool {
 		m.FromPeer && r.From == nil,
 		!m.isFor(peer),
 		m.Community != nil && !slices.Contains(r.Communities, *m.Community),
-		len(m.ASPath) > 0 &&
-			(len(r.ASPath) < len(m.ASPath) || !slices.Equal(m.ASPath, r.ASPath[:len(m.ASPath)])),
+		len(m.ASPath) > 0 && !r.pathBegins(m.ASPath),
 		m.LocalPref != 0 && m.LocalPref != r.LocalPref:
 		return false
 	case m.Interface != "":

@@ -65,8 +65,19 @@ type Route struct {
 	NextHop     netip.Addr // of a learned route; only import asks for it
 	LocalPref   uint32     // of a route from an eBGP peer FromExternal, from import on
 	ASPath      []uint32
+	ASSet       int // so many ASes at the end of ASPath are an AS_SET (RFC 4271 §4.3)
 	Communities []Community
 	ClusterList []netip.Addr // of a route from an iBGP peer
+}
+
+// pathBegins reports whether AS_PATH begins with all. As in BIRD an AS_SET is one place in the
+// path, where each of its ASes is.
+func (r Route) pathBegins(all []uint32) bool {
+	sequence := r.ASPath[:len(r.ASPath)-r.ASSet]
+	n := min(len(all), len(sequence))
+	set, rest := r.ASPath[len(sequence):], all[n:]
+	return slices.Equal(all[:n], sequence[:n]) &&
+		(len(rest) == 0 || len(rest) == 1 && slices.Contains(set, rest[0]))
 }
 
 // Apply returns the route after operations.

@@ -37,15 +37,19 @@ type Attributes struct {
 	MED         *uint32    // likewise
 	Origin      uint8      // RFC 4271 §5.1.1
 	ASPath      []uint32
+	ASSet       int // as in Route
 	Communities []Community
 	Originator  netip.Addr // of a reflected path (RFC 4456 §8); else invalid
 	ClusterList []netip.Addr
 }
 
+// PathLength is the length of AS_PATH: an AS_SET counts as one AS (RFC 4271 §9.1.2.2).
+func (a Attributes) PathLength() int { return len(a.ASPath) - max(a.ASSet-1, 0) }
+
 // Route is a received path as policies see it.
 func (r Received) Route(prefix netip.Prefix, from *Peer) Route {
 	out := Route{Prefix: prefix, From: from, NextHop: r.Sent.NextHop, ASPath: r.Sent.ASPath,
-		Communities: r.Sent.Communities, ClusterList: r.Sent.ClusterList}
+		ASSet: r.Sent.ASSet, Communities: r.Sent.Communities, ClusterList: r.Sent.ClusterList}
 	if r.Sent.LocalPref != nil {
 		out.LocalPref = *r.Sent.LocalPref
 	}

@@ -89,7 +89,8 @@ func prefixPaths(all server.PrefixPaths) bgp.PrefixPaths {
 func shownAttributes(prefix netip.Prefix, p server.KnownPath) (a bgp.Attributes, badHop string) {
 	var hops [2]net.IP
 	if r, ok := routeOf(p, nil); ok {
-		a.ASPath, a.Communities, a.ClusterList = r.ASPath, r.Communities, r.ClusterList
+		a.ASPath, a.ASSet = r.ASPath, r.ASSet
+		a.Communities, a.ClusterList = r.Communities, r.ClusterList
 	}
 	attrs := p.SharedPathAttrs()
 	hops = attributesOf(attrs).nextHops

@@ -245,7 +245,8 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 	if err != nil {
 		return bgp.Route{}, false
 	}
-	r := bgp.Route{Prefix: prefix, From: from, NextHop: nextHop(path), ASPath: path.GetAsList()}
+	r := bgp.Route{Prefix: prefix, From: from, NextHop: nextHop(path), ASPath: path.GetAsList(),
+		ASSet: asSet(path)}
 	r.LocalPref, _ = path.GetLocalPref()
 	for _, c := range path.GetCommunities() {
 		r.Communities = append(r.Communities, bgp.Community{Global: c >> 16, Data1: c & 0xffff})
@@ -261,6 +262,19 @@ func routeOf(path server.Path, from *bgp.Peer) (bgp.Route, bool) {
 		}
 	}
 	return r, true
+}
+
+// asSet returns how many ASes the AS_SET at the end of AS_PATH has; 0: there is none. Who
+// aggregates puts it there (RFC 4271 §9.2.2.2), and what is prepended later goes in front.
+func asSet(path server.Path) int {
+	attr := path.GetAsPath()
+	if attr == nil || len(attr.Value) == 0 {
+		return 0
+	}
+	if last := attr.Value[len(attr.Value)-1]; last.GetType() == packet.BGP_ASPATH_ATTR_TYPE_SET {
+		return len(last.GetAS())
+	}
+	return 0
 }
 
 // setPolicy makes p the policy. Paths of peers whose import policy changed are evaluated again, and

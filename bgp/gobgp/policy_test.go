@@ -215,3 +215,39 @@ func TestExtendedCommunitiesThatStayInside(t *testing.T) {
 		eventually(t, "outside", c.outside, has(outside))
 	}
 }
+
+// An AS_SET is one place in the path, which any of its ASes has: so BIRD's masks see it
+// (nest/a-path.c, as_path_match).
+func TestFilterByPathWithASet(t *testing.T) {
+	for name, c := range map[string]struct {
+		begins []uint32
+		passes bool
+	}{
+		"one of the set":         {[]uint32{65001, 65102}, false},
+		"two of the set":         {[]uint32{65001, 65101, 65102}, true},
+		"one that is not in it":  {[]uint32{65001, 65103}, true},
+		"what is in front of it": {[]uint32{65001}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newLab(t).node(64512)
+			n.farPeer("127.0.0.76", 65001)
+			n.plan.Peers[0].Filters = []string{"f"}
+			n.plan.Policies.Filters = map[string]bgp.Filter{"f": {
+				Import4: []bgp.Rule{{Name: "f", Match: bgp.Match{ASPath: c.begins}}},
+			}}
+			set(t, n)
+			source := dialFar(t, n, "127.0.0.76", 65001, 90, true, gracefulCap(false))
+			for i, path := range []string{
+				"4002100201 0000fde9 0102 0000fe4d 0000fe4e", "40020602010000fde8",
+			} {
+				source.raw(nil, hexBytes("40010100"+path+"400304 7f00004c"),
+					hexBytes(fmt.Sprintf("1a 0a01%02x00", i)))
+			}
+			want := "[10.1.1.0/26]"
+			if c.passes {
+				want = "[10.1.0.0/26 10.1.1.0/26]"
+			}
+			eventually(t, "learned", want, n.prefixes)
+		})
+	}
+}

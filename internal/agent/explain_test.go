@@ -463,6 +463,21 @@ func TestExplainSaysWhyAPathLoses(t *testing.T) {
 	}
 }
 
+// An AS_SET makes a path longer by one AS, however many it has (RFC 4271 §9.1.2.2).
+func TestExplainCountsAnASSetOnce(t *testing.T) {
+	e := ofB("10.1.3.7/32")
+	e.paths[0].Received[0].Accepted.ASPath = []uint32{7}
+	other := from("192.168.4.3", "192.168.4.9")
+	other.Best = false
+	other.Sent.ASPath, other.Sent.ASSet, other.Sent.MED = []uint32{1, 2}, 2, new(uint32(8))
+	*other.Accepted = other.Sent
+	e.paths[0].Received = append(e.paths[0].Received, other)
+	want := "MED 8 is not 0, that of b (192.168.4.3)"
+	if got := explain(e).Paths[1].Reason; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A datastore, a speaker or a data plane that does not answer costs a while, and no answer.
 func TestExplainWaitsForNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {

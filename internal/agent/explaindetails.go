@@ -168,7 +168,7 @@ func (x *explainer) loses(p bgp.PrefixPaths, r bgp.Received) string {
 	switch {
 	case mine < others:
 		return fmt.Sprintf("LOCAL_PREF %d is lower than %d of %s", mine, others, best)
-	case len(a.ASPath) > len(b.ASPath):
+	case a.PathLength() > b.PathLength():
 		return fmt.Sprintf("AS_PATH is longer than that of %s", best)
 	case a.Origin > b.Origin:
 		return fmt.Sprintf("ORIGIN is higher than that of %s", best)

@@ -29,6 +29,7 @@ type Path interface {
 	GetNexthop() net.IP
 	GetLocalPref() (uint32, error)
 	GetAsList() []uint32
+	GetAsPath() *bgp.PathAttributeAsPath
 	GetCommunities() []uint32
 	GetLargeCommunities() []*bgp.LargeCommunity
 	GetClusterList() []net.IP
