@@ -187,9 +187,11 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	if _, bare := withoutLength(r); bare && inside {
 		return Rule{Match: Match{PeerType: r.PeerType}}, remark, nil
 	}
-	switch len(r.Communities) {
-	case 0:
-	case 1:
+	switch {
+	case r.Communities == nil:
+	case len(r.Communities) == 0:
+		return Rule{}, "", errors.New("communities has no value")
+	case len(r.Communities) == 1:
 		c, err := ParseCommunity(r.Communities[0])
 		if err != nil {
 			return Rule{}, "", err

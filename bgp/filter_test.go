@@ -237,6 +237,7 @@ func TestBadRules(t *testing.T) {
 		{accept(filterRule{Source: "LocalPeers"}), `source "LocalPeers" is not RemotePeers`},
 		{accept(filterRule{PeerType: "cBGP"}), `peerType "cBGP" is neither eBGP nor iBGP`},
 		{accept(filterRule{Interface: "[a"}), `interface "[a" is not a pattern`},
+		{accept(filterRule{Communities: []string{}}), "communities has no value"},
 		{accept(filterRule{Communities: []string{"1:2", "1:3"}}),
 			"communities has more than one value"},
 		{accept(filterRule{Communities: []string{"x"}}),

@@ -239,7 +239,7 @@ func decodeFilterRule(raw []byte) (BGPFilterRule, error) {
 		r.PrefixLength = &PrefixLengthRange{Min: s.PrefixLength.Min, Max: s.PrefixLength.Max}
 	}
 	if s.Communities != nil {
-		r.Communities = s.Communities.Values
+		r.Communities = append([]string{}, s.Communities.Values...)
 	}
 	for i, o := range s.Operations {
 		var op BGPFilterOperation

@@ -74,8 +74,8 @@ type BGPFilterRule struct {
 	PrefixLength  *PrefixLengthRange
 	Source        string // "RemotePeers"
 	Interface     string
-	PeerType      string // "eBGP", "iBGP"
-	Communities   []string
+	PeerType      string   // "eBGP", "iBGP"
+	Communities   []string // nil: not set; empty: set to none, which makes no sense
 	ASPathPrefix  []uint32
 	Priority      int
 	Action        string // "Accept", "Reject"

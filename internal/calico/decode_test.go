@@ -370,6 +370,13 @@ func TestDecodeBGPFilter(t *testing.T) {
 		!strings.Contains(err.Error(), `spec.exportV4[1]: unknown field "onlyOnMondays"`) {
 		t.Errorf("unknown condition: %v", err)
 	}
+	for _, none := range []string{"{}", `{"values":null}`, `{"values":[]}`} {
+		f, err := decodeBGPFilter(Key{Name: "f"},
+			[]byte(`{"spec":{"importV4":[{"action":"Accept","communities":`+none+`}]}}`))
+		if err != nil || f.ImportV4[0].Communities == nil {
+			t.Errorf("communities %s: %+v, %v", none, f, err)
+		}
+	}
 	for _, ops := range []string{`[{}]`,
 		`[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
 		_, err := decodeBGPFilter(Key{Name: "f"},
