@@ -43,13 +43,6 @@ func (g given) isFor(n calico.Node) bool {
 	return true
 }
 
-// isInherited reports whether workloads have a label from profiles, as those of namespaces and
-// service accounts (libcalico-go/lib/backend/k8s/conversion/constants.go). Felix adds them before
-// it selects.
-func isInherited(label string) bool {
-	return strings.HasPrefix(label, "pcns.") || strings.HasPrefix(label, "pcsa.")
-}
-
 // readBGPPeers returns the BGPPeers that can be followed, by name, and a problem for each other.
 func (p *peering) readBGPPeers() []given {
 	var all []given
@@ -64,7 +57,7 @@ func (p *peering) readBGPPeers() []given {
 			p.problem(g.key, "asNumber is ignored: with peerSelector it is each node's own")
 		}
 		for label := range g.workloads.Labels() {
-			if isInherited(label) {
+			if calico.IsInherited(label) {
 				p.problem(g.key, "localWorkloadSelector: the label %s would come from a profile, "+
 					"and profiles are not read", label)
 				break

@@ -390,10 +390,12 @@ func TestDecodeBGPFilter(t *testing.T) {
 func TestDecodeWorkloadEndpoint(t *testing.T) {
 	got, err := decodeWorkloadEndpoint(Key{Namespace: "shop", Name: "w"},
 		[]byte(
-			`{"metadata":{"name":"w","labels":{"app":"bgpd"}},"spec":{"node":"leaf-1",
+			`{"metadata":{"name":"w","labels":{"app":"bgpd","pcns.team":"a","pcsa.x":"b"}},
+				"spec":{"node":"leaf-1","serviceAccountName":"router",
 				"ipNATs":[{"internalIP":"10.40.4.7","externalIP":"192.0.2.7"},{"externalIP":"x"}],
 				"ipNetworks":["10.40.4.7","10.40.4.8/32","FD12::7"],"interfaceName":"cali1"}}`))
-	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{"app": "bgpd"},
+	want := WorkloadEndpoint{Namespace: "shop", Name: "w", Labels: map[string]string{
+		"app": "bgpd", "projectcalico.org/serviceaccount": "router"},
 		Node: "leaf-1", InterfaceName: "cali1",
 		IPNetworks: []netip.Prefix{pfx("10.40.4.7/32"), pfx("10.40.4.8/32"), pfx("fd12::7/128")}}
 	want.FloatingIPs = []netip.Addr{netip.MustParseAddr("192.0.2.7")} // the other is none

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"strings"
 )
 
 func decodeNode(k Key, value []byte) (Node, error) {
@@ -157,6 +159,27 @@ func parseEncapMode(m EncapMode) (EncapMode, error) {
 	return "", fmt.Errorf("%q is none of Never, Always, CrossSubnet", m)
 }
 
+// IsInherited reports whether workloads have a label from profiles, as those of namespaces and
+// service accounts (libcalico-go/lib/backend/k8s/conversion/constants.go). Felix adds them before
+// it selects.
+func IsInherited(label string) bool {
+	return strings.HasPrefix(label, "pcns.") || strings.HasPrefix(label, "pcsa.")
+}
+
+// WorkloadLabels returns the labels of a workload by which Felix selects, of those that it has
+// itself (libcalico-go, workloadendpointprocessor.go): it cannot give itself what it would inherit.
+func WorkloadLabels(own map[string]string, serviceAccount string) map[string]string {
+	labels := maps.Clone(own)
+	maps.DeleteFunc(labels, func(label, _ string) bool { return IsInherited(label) })
+	if serviceAccount != "" {
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["projectcalico.org/serviceaccount"] = serviceAccount
+	}
+	return labels
+}
+
 func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 	var spec struct {
 		Node       string   `json:"node"`
@@ -164,18 +187,20 @@ func decodeWorkloadEndpoint(k Key, value []byte) (WorkloadEndpoint, error) {
 		IPNATs     []struct {
 			ExternalIP string `json:"externalIP"`
 		} `json:"ipNATs"`
-		InterfaceName string `json:"interfaceName"`
-		Orchestrator  string `json:"orchestrator"`
-		Workload      string `json:"workload"`
-		Pod           string `json:"pod"`
-		Endpoint      string `json:"endpoint"`
+		InterfaceName      string `json:"interfaceName"`
+		ServiceAccountName string `json:"serviceAccountName"`
+		Orchestrator       string `json:"orchestrator"`
+		Workload           string `json:"workload"`
+		Pod                string `json:"pod"`
+		Endpoint           string `json:"endpoint"`
 	}
 	labels, err := decodeSpec(k, value, &spec)
 	if err != nil {
 		return WorkloadEndpoint{}, err
 	}
 	w := WorkloadEndpoint{
-		Namespace: k.Namespace, Name: k.Name, Labels: labels, Node: spec.Node,
+		Namespace: k.Namespace, Name: k.Name, Node: spec.Node,
+		Labels:        WorkloadLabels(labels, spec.ServiceAccountName),
 		InterfaceName: spec.InterfaceName,
 		Orchestrator:  spec.Orchestrator, Workload: cmp.Or(spec.Workload, spec.Pod),
 		Endpoint: spec.Endpoint,

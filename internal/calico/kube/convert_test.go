@@ -275,6 +275,12 @@ func TestPods(t *testing.T) {
 		w.Labels["app"] != "web" || w.Labels["projectcalico.org/serviceaccount"] != "sa" {
 		t.Errorf("%+v", w)
 	}
+	long := strings.Repeat("long-", 20) + "name"
+	o.json = []byte(strings.Replace(string(o.json), `"sa"`, `"`+long+`"`, 1))
+	same := one(t, pods, converter{}, o).Value.(calico.WorkloadEndpoint)
+	if got := same.Labels["projectcalico.org/serviceaccount"]; got != long {
+		t.Errorf("a long name of a service account: %q", got)
+	}
 	// echo -n shop.web-1 | sha1sum
 	if w.InterfaceName != "cali751425ce827" {
 		t.Errorf("interface %s", w.InterfaceName)

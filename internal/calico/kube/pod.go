@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"strings"
 
@@ -126,15 +125,12 @@ func (p podObject) finished() bool {
 }
 
 func podLabels(namespace string, p podObject) map[string]string {
-	labels := maps.Clone(p.Metadata.Labels)
+	labels := calico.WorkloadLabels(p.Metadata.Labels, p.Spec.ServiceAccountName)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels["projectcalico.org/namespace"] = namespace
 	labels["projectcalico.org/orchestrator"] = calico.OrchestratorKubernetes
-	if sa := p.Spec.ServiceAccountName; sa != "" && len(sa) < 63 {
-		labels["projectcalico.org/serviceaccount"] = sa
-	}
 	return labels
 }
 
