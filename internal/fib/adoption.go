@@ -19,6 +19,11 @@ type record struct {
 	unsure bool
 }
 
+// isListedLink: r is an interface of which no journal tells.
+func (r record) isListedLink() bool {
+	return r.object != nil && r.object.Kind == route.MadeLink && r.owner == unknownSource
+}
+
 // adoption is what was found of ours in a data plane that we have not written to before in this
 // process.
 type adoption struct {
@@ -112,7 +117,8 @@ func (s *syncer) adopt(a adoption) {
 			s.rewrite = true // what has its key later is not ours
 			continue         // it went with its interface
 		default: // of those that are listed all on ours are ours, and interfaces have our mark
-			e = s.object(*r.object).entry
+			o := s.object(*r.object)
+			e, o.found = o.entry, r.isListedLink()
 			r.unsure = r.unsure || replaced[r.object.Interface]
 		}
 		e.actual, e.owner = r.digest, r.owner

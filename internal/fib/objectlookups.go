@@ -89,7 +89,7 @@ func (s *syncer) lookedUp(x spot) (lost bool) {
 	case o.actual == 0:
 		o.clear(isWaiting)
 		foreign := x.foundObject != nil && !s.isOurs(x.foundObject.Key()) &&
-			!(x.foundObject.Marked() && x.foundObject.Key() == o.key)
+			!(x.foundObject.Marked() && x.foundObject.Key() == o.key) && !s.isOnFound(o)
 		if o.mark(isForeign, foreign); foreign {
 			o.other = x.foundObject.Key()
 			delete(s.failures, o.entry)
@@ -112,6 +112,15 @@ func (s *syncer) voidLookUp(o *object) {
 	if s.isListed(o.key) {
 		s.objects.bulk.writes++
 	}
+}
+
+// isOnFound reports whether o is on an interface of ours of which no journal tells: as on one that
+// we have just made, nothing is another's there.
+func (s *syncer) isOnFound(o *object) bool {
+	return slices.ContainsFunc(o.needs, func(k route.ObjectKey) bool {
+		n := s.objects.byKey[k]
+		return n != nil && n.found
+	})
 }
 
 // isOurs reports whether we put what k names, so that it goes before what excludes it.

@@ -38,6 +38,7 @@ type object struct {
 	writes  uint64            // ops cut: look-ups from before them are void
 	put     time.Time         // acknowledged last, by this agent
 	pass    uint64            // the last of beginObjects in which a source wanted it
+	found   bool              // an interface of ours, and no journal tells what of ours is on it
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -419,7 +420,7 @@ func (s *syncer) resetObjects() {
 
 // lose: o is not there any more, and if it comes back it is another's.
 func (s *syncer) lose(o *object) {
-	o.actual, o.problem = 0, nil
+	o.actual, o.problem, o.found = 0, nil, false
 	s.voidLookUp(o)
 	o.clear(isUnsure | isAdopted | isForeign)
 	s.reconsider(o)

@@ -500,6 +500,30 @@ func TestInterfacesOfALostJournalAreSwept(t *testing.T) {
 	})
 }
 
+// What is wanted on such an interface is ours, too, though it is there already.
+func TestAddressOnAnInterfaceOfALostJournal(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link := route.Link{Name: "eth0"}
+		a := on("eth0", "192.168.4.7/24")
+		r.setObjects(route.Own, link, a)
+		synctest.Wait()
+		check(t, "put", r.dp.printObjectOps(), "put new interface eth0", "put "+a.Key().String())
+		r.stop()
+		if err := os.Remove(r.Engine.keeps.path); err != nil {
+			t.Fatal(err)
+		}
+		r.again()
+		r.setObjects(route.Own, link, a)
+		time.Sleep(time.Minute)
+		check(t, "states", r.objectStates(), a.Key().String()+" programmed",
+			"new interface eth0 programmed")
+		r.dp.printObjectOps()
+		r.setObjects(route.Own, link)
+		time.Sleep(time.Minute)
+		check(t, "deleted", r.dp.printObjectOps(), "del "+a.Key().String())
+	})
+}
+
 // The next run's journal knows them, though that run ends before it has asked for anything else.
 func TestTunnelsOfALostJournalAreInTheNext(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {

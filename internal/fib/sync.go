@@ -296,7 +296,7 @@ func (s *syncer) allowSweep(source sourceID) {
 }
 
 // isHeld reports whether e is kept although it was not wanted in this process yet. The source of an
-// object is always known, so it is waited for, be it for ever.
+// object is waited for, be it for ever; where no journal names it, for all of them.
 func (s *syncer) isHeld(e *entry) bool {
 	return e.is(isAdopted) && !s.complete[e.owner] && (!s.sweep || e.isObject())
 }
