@@ -132,7 +132,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		return
 	}
 	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
-	kept.forget(changedInterfaces(kept.interfaces.toObjects(), a.interfaces.toObjects()))
+	kept.forget(a.interfaces.toObjects())
 	a.found.records = func(yield func(record) bool) {
 		for _, o := range objects {
 			k := o.Key()

@@ -180,11 +180,21 @@ func (f *journalled) all(yield func(record) bool) {
 	}
 }
 
-// forget drops the objects on these interfaces.
-func (f *journalled) forget(interfaces map[string]bool) {
-	maps.DeleteFunc(f.objects, func(k route.ObjectKey, _ record) bool {
-		return interfaces[k.Interface]
-	})
+// forget drops the objects on interfaces that now have another index, or are gone. What is an
+// interface itself may be the new one.
+func (f *journalled) forget(now map[string]uint32) {
+	changed := changedInterfaces(f.interfaces.toObjects(), now)
+	for k, r := range f.objects {
+		_, there := now[k.Interface]
+		switch {
+		case !changed[k.Interface]:
+		case there && k.IsInterface():
+			r.unsure = true
+			f.objects[k] = r
+		default:
+			delete(f.objects, k)
+		}
+	}
 }
 
 // resolve ends an intent: body lists the ops that were not acknowledged.

@@ -513,6 +513,32 @@ func TestJournalOfObjectsAlone(t *testing.T) {
 	})
 }
 
+// An interface of ours may have been made anew after the journal noted its index. It has our mark,
+// and goes all the same.
+func TestInterfaceMadeAnewBeforeAListing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		restart := func() {
+			r.stop()
+			*r = *startWith(r.dp, Config{Journal: r.Engine.keeps.path, ListRoutes: true})
+			synctest.Wait()
+		}
+		restart()
+		link := route.Link{Name: "eth0"}
+		r.setObjects(route.External, link)
+		check(t, "put", r.dp.printObjectOps(), "put "+link.Key().String())
+		r.stop()
+		f := r.dp.now
+		f.Interfaces = slices.Clone(f.Interfaces)
+		f.Interfaces[0].Index += 100
+		r.dp.tell(f)
+		r.dp.others(link)
+		restart()
+		r.setObjects(route.External)
+		time.Sleep(time.Minute)
+		check(t, "then", r.dp.printObjectOps(), "del "+link.Key().String())
+	})
+}
+
 // TestUpgradeFromAJournalWithoutObjects: testdata/journal-2 was written by an agent of before
 // version 3, which kept the uplink's addresses elsewhere. Nothing is written but the journal.
 func TestUpgradeFromAJournalWithoutObjects(t *testing.T) {
