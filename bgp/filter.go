@@ -176,16 +176,16 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	if r.PeerType != "" && r.PeerType != "eBGP" && r.PeerType != "iBGP" {
 		return Rule{}, "", fmt.Errorf("peerType %q is neither eBGP nor iBGP", r.PeerType)
 	}
-	if noInterfaceEver(r.Interface) {
-		rule.Match = nothing(f)
-		return rule, fmt.Sprintf("interface %q matches no route", r.Interface), nil
-	}
 	if remark, err = m.readPrefix(r, f); err != nil {
 		return Rule{}, "", err
 	}
 	inside := r.MatchOperator == "In" || r.MatchOperator == "NotIn"
 	if _, bare := withoutLength(r); bare && inside {
 		return Rule{Match: Match{PeerType: r.PeerType}}, remark, nil
+	}
+	if noInterfaceEver(r.Interface) {
+		rule.Match = nothing(f)
+		return rule, fmt.Sprintf("interface %q matches no route", r.Interface), nil
 	}
 	switch {
 	case r.Communities == nil:

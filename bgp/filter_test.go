@@ -118,6 +118,15 @@ func TestInsideAnAddress(t *testing.T) {
 	}
 }
 
+// BIRD asks for the prefix first, and comes to no interface.
+func TestInsideAnAddressOnNoInterface(t *testing.T) {
+	f, _ := readFilter(calico.BGPFilter{Name: "f", ImportV4: []filterRule{{CIDR: "10.0.0.1",
+		MatchOperator: "In", Interface: "eth**", Action: "Accept"}}})
+	if got := fmt.Sprint(f.Import4); got != "[reject]" {
+		t.Error(got)
+	}
+}
+
 // A pattern that matches no interface is named, and the rules behind it go on.
 func TestInterfaceOfNoRoute(t *testing.T) {
 	for _, action := range []string{"Accept", "Reject"} {
