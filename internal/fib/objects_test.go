@@ -539,6 +539,31 @@ func TestInterfaceMadeAnewBeforeAListing(t *testing.T) {
 	})
 }
 
+// So may one be while the next process lists what is there. What is on it then is another's.
+func TestInterfaceMadeAnewDuringAListing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		c := Config{Journal: r.Engine.keeps.path, ListRoutes: true}
+		r.stop()
+		*r = *startWith(r.dp, c)
+		a := on("eth0", "192.168.4.7/24")
+		r.setObjects(route.External, a)
+		check(t, "put", r.dp.printObjectOps(), "put "+a.Key().String())
+		r.stop()
+		r.dp.state(func() {
+			r.dp.listing = func() {
+				f := node("a")
+				f.Interfaces[0].Generation++
+				r.dp.tell(f)
+				time.Sleep(time.Second)
+			}
+		})
+		*r = *startWith(r.dp, c)
+		r.setObjects(route.External)
+		time.Sleep(time.Minute)
+		check(t, "then", r.dp.printObjectOps())
+	})
+}
+
 // TestUpgradeFromAJournalWithoutObjects: testdata/journal-2 was written by an agent of before
 // version 3, which kept the uplink's addresses elsewhere. Nothing is written but the journal.
 func TestUpgradeFromAJournalWithoutObjects(t *testing.T) {
