@@ -37,7 +37,8 @@ func applyOne(ctx context.Context, l *session, op route.ObjectOp) (err error) {
 	return err
 }
 
-// Objects implements fib.Bulk: the interfaces that have our mark, or the endpoints on them.
+// Objects implements fib.Bulk: the interfaces of tunnels that have our mark, or the endpoints on
+// them.
 func (v *VPP) Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
 	l, err := v.current()
 	if err != nil {
@@ -48,7 +49,7 @@ func (v *VPP) Objects(ctx context.Context, kind route.ObjectKind) ([]route.Objec
 	case err != nil:
 		return nil, fmt.Errorf("vpp: %w", err)
 	case kind == route.MadeLink:
-		return madeLinks(links), nil
+		return tunnelLinks(links), nil
 	case kind != route.TunnelEndpoint:
 		return nil, nil
 	}

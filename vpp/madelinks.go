@@ -112,11 +112,10 @@ func readMade(ctx context.Context, l *session, k route.ObjectKey) (route.Object,
 	return route.FoundLink{Name: k.Interface, Mark: markFor(d, k.Interface)}, nil
 }
 
-// madeLinks are the interfaces with our mark, but for those that are endpoints of tunnels.
-func madeLinks(all []*interfaces.SwInterfaceDetails) (out []route.Object) {
+// tunnelLinks are the interfaces of tunnels that have our mark.
+func tunnelLinks(all []*interfaces.SwInterfaceDetails) (out []route.Object) {
 	for _, d := range all {
-		m := markOf(d)
-		if m.name != "" && !strings.HasPrefix(m.name, tunnelPrefix) {
+		if m := markOf(d); route.EncapBy(m.name) != route.Plain {
 			out = append(out, route.FoundLink{Name: m.name, Mark: m.digest})
 		}
 	}

@@ -66,8 +66,8 @@ type Overseer interface {
 // thousands (route.ObjectKind.IsMany). All that lie on interfaces with our mark are ours, so they
 // are listed instead of looked up one by one, and changed many at a time.
 type Bulk interface {
-	// Objects lists those of a kind that are ours, of interfaces (route.MadeLink) where they have a
-	// mark.
+	// Objects lists those of a kind that are ours; of interfaces (route.MadeLink) those of tunnels
+	// that have our mark.
 	Objects(ctx context.Context, kind route.ObjectKind) ([]route.Object, error)
 
 	// ApplyObjects carries out ops and calls done once for each, in any order, with what PutObject

@@ -198,6 +198,22 @@ func readTunnel(d *Dataplane, link netlink.Link, name string) (route.Object, err
 	return found, nil
 }
 
+// tunnelLinks are the devices of tunnels that have our mark.
+func (d *Dataplane) tunnelLinks() (all []route.Object, err error) {
+	links, err := again(d.links.LinkList)
+	for _, link := range links {
+		name := link.Attrs().Name
+		if _, ok := tunnelKind(name); err != nil || !ok || markOf(link) == 0 {
+			continue
+		}
+		var found route.Object
+		if found, err = readTunnel(d, link, name); found != nil {
+			all = append(all, found)
+		}
+	}
+	return all, err
+}
+
 // asLink is the Link that a device has been made of.
 func (d *Dataplane) asLink(v *netlink.Vxlan, name string) (route.Link, error) {
 	source, _ := netip.AddrFromSlice(v.SrcAddr)

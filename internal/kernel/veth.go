@@ -54,21 +54,6 @@ func readMade(d *Dataplane, k route.ObjectKey) (route.Object, error) {
 	return route.FoundLink{Name: k.Interface, Mark: markOf(link)}, nil
 }
 
-// madeLinks are the interfaces with our mark, of this namespace alone.
-func (d *Dataplane) madeLinks() (all []route.Object, err error) {
-	links, err := again(d.links.LinkList)
-	for _, link := range links {
-		if err != nil || markOf(link) == 0 {
-			continue
-		}
-		var found route.Object
-		if found, err = readMade(d, route.LinkKey(link.Attrs().Name)); found != nil {
-			all = append(all, found)
-		}
-	}
-	return all, err
-}
-
 // removeMade deletes an interface of ours; one of a pair takes the other along.
 func removeMade(d *Dataplane, k route.ObjectKey) error {
 	link, err := d.findLink(k.Interface)

@@ -163,7 +163,7 @@ func (d *Dataplane) Objects(_ context.Context, kind route.ObjectKind) ([]route.O
 	switch kind {
 	case route.TunnelEndpoint:
 	case route.MadeLink:
-		all, err := d.madeLinks()
+		all, err := d.tunnelLinks()
 		return all, wrap(err, "kernel: list interfaces")
 	default:
 		return nil, nil
