@@ -183,7 +183,7 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	if _, bare := withoutLength(r); bare && inside {
 		return Rule{Match: Match{PeerType: r.PeerType}}, remark, nil
 	}
-	if noInterfaceEver(r.Interface) {
+	if matchesNoInterface(r.Interface) {
 		rule.Match = nothing(f)
 		return rule, fmt.Sprintf("interface %q matches no route", r.Interface), nil
 	}
@@ -215,9 +215,9 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 // is empty.
 func anyInterface(pattern string) bool { return pattern == "" || pattern == "*" }
 
-// noInterfaceEver reports whether a pattern holds for no route: what follows an asterisk BIRD takes
-// literally (lib/patmatch.c), and no name has such a character.
-func noInterfaceEver(pattern string) bool {
+// matchesNoInterface reports whether a pattern holds for no route: BIRD takes what follows an
+// asterisk literally (lib/patmatch.c), and no name has an asterisk or a question mark.
+func matchesNoInterface(pattern string) bool {
 	return strings.Contains(pattern, "**") || strings.Contains(pattern, "*?")
 }
 

@@ -82,7 +82,7 @@ func (p *Planner) at(addr netip.Addr) iter.Seq[calico.Node] {
 	}
 }
 
-// isLocalAS reports whether any BGPPeer has a node say that it is of an AS.
+// isLocalAS reports whether an AS is the localASNumber of any BGPPeer.
 func (p *Planner) isLocalAS(as uint32) bool {
 	if p.localASN == nil {
 		p.localASN = make(map[uint32]bool)
@@ -260,10 +260,13 @@ func (p *peering) settle(peers []Peer) []Peer {
 // there is one host route to the address. As in confd (bird_aggr.cfg) the mesh takes nobody's place
 // in that, and of several rivals for one port the first alone counts.
 func (p *peering) shareGateway(sessions []Peer, rivals []int) {
-	var by Peer
+	if !slices.ContainsFunc(rivals, func(r int) bool { return p.asked[r].ReachableBy.IsValid() }) {
+		return
+	}
+	by := &Peer{}
 	var ports []uint16
 	for _, r := range rivals {
-		w := p.asked[r]
+		w := &p.asked[r]
 		if w.Scope == ScopeMesh || slices.Contains(ports, w.Port) {
 			continue
 		}

@@ -115,14 +115,8 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	}
 	routes, err := e.dataplane.Routes(ctx)
 	var objects []route.Object
-	if _, isBulk := e.dataplane.(Bulk); isBulk && !objectsKnown {
-		for _, kind := range [...]route.ObjectKind{route.MadeLink, route.TunnelEndpoint} {
-			if err == nil {
-				var some []route.Object
-				some, err = e.list(ctx, kind)
-				objects = append(objects, some...)
-			}
-		}
+	if _, isBulk := e.dataplane.(Bulk); isBulk && err == nil && !objectsKnown {
+		objects, err = e.list(ctx, route.MadeLink, route.TunnelEndpoint)
 	}
 	if err != nil {
 		a.err = err

@@ -158,10 +158,18 @@ func (s *syncer) listed(x spot) (lost int) {
 // listSoon: what is there may have changed.
 func (s *syncer) listSoon() { s.objects.bulk.next = s.now }
 
-func (e *Engine) list(ctx context.Context, kind route.ObjectKind) ([]route.Object, error) {
+func (e *Engine) list(ctx context.Context, kinds ...route.ObjectKind) (all []route.Object,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 	defer cancel()
-	return e.dataplane.(Bulk).Objects(ctx, kind)
+	for _, kind := range kinds {
+		some, err := e.dataplane.(Bulk).Objects(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 // applyMany carries out the ops from first on that are about objects which may be many, all at

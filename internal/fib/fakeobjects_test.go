@@ -125,6 +125,18 @@ func (d *fake) makeEth1Anew() {
 	d.tell(f)
 }
 
+// changeInterface changes an interface of the facts, and tells.
+func (d *fake) changeInterface(name string, change func(*route.Interface)) {
+	f := d.now
+	f.Interfaces = slices.Clone(f.Interfaces)
+	for i := range f.Interfaces {
+		if f.Interfaces[i].Name == name {
+			change(&f.Interfaces[i])
+		}
+	}
+	d.tell(f)
+}
+
 // stick: the interface was deleted and made again. The dead routes lead over another index.
 func (d *fake) stick(name string) {
 	d.anew[name] = true

@@ -453,12 +453,9 @@ func TestObjectOnAnInterfaceThatIsInDoubt(t *testing.T) {
 			r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 			synctest.Wait()
 			r.stop()
-			f := r.dp.now
-			f.Interfaces = slices.Clone(f.Interfaces)
-			f.Interfaces[0].Index += 100
-			r.dp.tell(f)
+			r.dp.changeInterface("eth0", func(i *route.Interface) { i.Index += 100 })
 			r.again() // the route is as it was found
-			a := on(f.Interfaces[0].Name, "192.168.4.7/24")
+			a := on("eth0", "192.168.4.7/24")
 			r.setObjects(route.Own, a)
 			synctest.Wait()
 			check(t, "put", r.dp.printObjectOps(), "put "+a.Key().String())
@@ -527,10 +524,7 @@ func TestInterfaceMadeAnewBeforeAListing(t *testing.T) {
 		r.setObjects(route.External, link)
 		check(t, "put", r.dp.printObjectOps(), "put "+link.Key().String())
 		r.stop()
-		f := r.dp.now
-		f.Interfaces = slices.Clone(f.Interfaces)
-		f.Interfaces[0].Index += 100
-		r.dp.tell(f)
+		r.dp.changeInterface("eth0", func(i *route.Interface) { i.Index += 100 })
 		r.dp.others(link)
 		restart()
 		r.setObjects(route.External)

@@ -77,10 +77,7 @@ func TestTheInterfaceOfTunnelsGoesDown(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		for _, up := range []bool{false, true} {
-			f := r.dp.now
-			f.Interfaces = slices.Clone(f.Interfaces)
-			f.Interfaces[len(f.Interfaces)-1].Up = up
-			r.dp.tell(f)
+			r.dp.changeInterface("tunl0", func(i *route.Interface) { i.Up = up })
 			synctest.Wait()
 			if s := r.state("10.1.0.0/26"); (s.State == Programmed) != up {
 				t.Errorf("up %v: %s, %s", up, s.State, s.Reason)
@@ -547,14 +544,7 @@ func TestTunnelsOnAnInterfaceThatHasBlinkedAreInTheNext(t *testing.T) {
 		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
 		synctest.Wait()
 		r.again()
-		f := r.dp.now
-		f.Interfaces = slices.Clone(f.Interfaces)
-		for i := range f.Interfaces {
-			if f.Interfaces[i].Name == "tunl0" {
-				f.Interfaces[i].Generation++
-			}
-		}
-		r.dp.tell(f)
+		r.dp.changeInterface("tunl0", func(i *route.Interface) { i.Generation++ })
 		time.Sleep(time.Minute)
 		r.again()
 		r.encapsulate()
@@ -569,10 +559,7 @@ func TestTunnelsOnAnInterfaceThatHasBlinkedAreInTheNext(t *testing.T) {
 func TestTunnelsOnAnInterfaceThatWasMadeAnew(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
 		r.stop()
-		f := r.dp.now
-		f.Interfaces = slices.Clone(f.Interfaces)
-		f.Interfaces[len(f.Interfaces)-1].Index++
-		r.dp.tell(f)
+		r.dp.changeInterface("tunl0", func(i *route.Interface) { i.Index++ })
 		for _, n := range []string{"10.0.0.2", "192.0.2.1"} {
 			r.dp.steal(route.Endpoint{Interface: "tunl0", Outer: addr(n)})
 		}
