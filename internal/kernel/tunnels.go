@@ -203,11 +203,11 @@ func (d *Dataplane) tunnelLinks() (all []route.Object, err error) {
 	links, err := again(d.links.LinkList)
 	for _, link := range links {
 		name := link.Attrs().Name
-		if _, ok := tunnelKind(name); err != nil || !ok || markOf(link) == 0 {
+		if _, ok := tunnelKind(name); err != nil || !ok {
 			continue
 		}
 		var found route.Object
-		if found, err = readTunnel(d, link, name); found != nil {
+		if found, err = readTunnel(d, link, name); found != nil && found.Marked() {
 			all = append(all, found)
 		}
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,13 @@ func TestTunnelDevicesThatAreThere(t *testing.T) {
 	vxlan := route.Link{Name: "vxlan.calico", Kind: route.VXLANTunnel, MAC: "66:00:00:00:00:01",
 		MTU: 1450, Source: addr("10.0.1.1"),
 		VXLAN: route.VXLANLink{Address: addr("10.9.0.1"), VNI: 4096, Port: 4789}}
+	lists := func(want ...route.Object) {
+		t.Helper()
+		all, err := d.Objects(t.Context(), route.MadeLink)
+		if err != nil || !slices.Equal(all, want) {
+			t.Errorf("listed are %v (%v), want %v", all, err, want)
+		}
+	}
 	// Felix' device of another VNI, with an address that is not the node's any more
 	b.ip("link add vxlan.calico type vxlan id 7 dstport 4789 local 10.0.1.1 dev eth1 nolearning")
 	b.ip("addr add 10.9.0.9/32 dev vxlan.calico")
@@ -76,7 +84,9 @@ func TestTunnelDevicesThatAreThere(t *testing.T) {
 	if err != nil || found != nil {
 		t.Errorf("found %v, %v", found, err)
 	}
+	lists()
 	check(t, d.PutObject(t.Context(), vxlan))
+	lists(route.FoundLink{Name: vxlan.Name, Mark: vxlan.Digest()})
 	found, err = d.Object(t.Context(), vxlan.Key())
 	if want := (route.FoundLink{Name: vxlan.Name, Mark: vxlan.Digest()}); err != nil ||
 		found != want {
@@ -102,6 +112,8 @@ func TestTunnelDevicesThatAreThere(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		check(t, d.DeleteObject(t.Context(), l.Key()))
+		b.ip("link set " + l.Name + " alias " + aliasFor(l.Digest()))
+		lists()
 		b.ip("link del " + l.Name) // which fails where it was deleted
 	}
 	// Where the kernel has IPIP its tunl0 is used, and stays.
