@@ -147,6 +147,7 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 		return err
 	}
 	claimed := claimFor(all, want.Name)
+	var before []*interfaces.SwInterfaceDetails
 	for _, d := range all {
 		marked := markFor(d, want.Name)
 		switch {
@@ -158,11 +159,9 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 		case marked == want.Digest():
 			return nil
 		}
-		if err := l.deleteLink(ctx, d); err != nil {
-			return err
-		}
+		before = append(before, d)
 	}
-	if err := l.dropClaim(ctx, claimed); err != nil {
+	if err := l.deleteLinks(ctx, want.Name, before, claimed); err != nil {
 		return err
 	}
 	index, err := kind.make(ctx, l, want)
@@ -277,23 +276,37 @@ func (l *session) ownMAC(name string) (mac ethernet_types.MacAddress) {
 func removeMade(ctx context.Context, l *session, k route.ObjectKey) error {
 	all, err := readDetails(ctx, l.conn)
 	claimed := claimFor(all, k.Interface)
+	var its []*interfaces.SwInterfaceDetails
 	for _, d := range all {
-		isIts := markFor(d, k.Interface) != 0 ||
-			l.isUnmarked(d, route.Link{Name: k.Interface}) || claimed.covers(d)
-		if err == nil && isIts {
-			err = l.deleteLink(ctx, d)
+		if markFor(d, k.Interface) != 0 || l.isUnmarked(d, route.Link{Name: k.Interface}) ||
+			claimed.covers(d) {
+			its = append(its, d)
 		}
 	}
-	if err == nil && route.EncapBy(k.Interface) == route.VXLAN {
-		err = l.deleteVXLAN(ctx, k.Interface) // another program may have deleted the interface
-	}
 	if err == nil {
-		err = l.dropClaim(ctx, claimed)
+		err = l.deleteLinks(ctx, k.Interface, its, claimed)
 	}
 	if err == nil {
 		err = l.freeMemifSockets(ctx)
 	}
 	return wrap(err, "delete interface %s", k.Interface)
+}
+
+// deleteLinks deletes what has a name of ours, and its claim. Tunnels of a VXLAN interface go
+// first, also where another program has deleted that.
+func (l *session) deleteLinks(ctx context.Context, name string,
+	all []*interfaces.SwInterfaceDetails, claimed *claim) error {
+	if route.EncapBy(name) == route.VXLAN {
+		if err := l.deleteVXLAN(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, d := range all {
+		if err := l.deleteLink(ctx, d); err != nil {
+			return err
+		}
+	}
+	return l.dropClaim(ctx, claimed)
 }
 
 // linkDetails returns an interface as VPP has it now, nil if there is none.
@@ -341,7 +354,7 @@ var linkKinds = map[route.LinkKind]linkKind{
 		needs: []api.Message{(*interfaces.CreateSubif)(nil), (*interfaces.DeleteSubif)(nil)}},
 	route.Memif:      {device: "memif", make: makeMemif, remove: removeMemif, needs: memifNeeds},
 	route.IPIPTunnel: {device: ipipDevice, make: makeIPIP, remove: removeIPIP, needs: ipipNeeds},
-	route.VXLANTunnel: {device: vxlanDevice, make: makeVXLAN, remove: removeLoopback,
+	route.VXLANTunnel: {device: vxlanDevice, make: makeLoopback, remove: removeLoopback,
 		needs: vxlanNeeds}, // its device is that of a loopback
 	route.TAP: {device: "virtio", make: makeTAP, remove: removeTAP,
 		needs: []api.Message{(*tapv2.TapCreateV3)(nil), (*tapv2.TapDeleteV2)(nil)}},
@@ -386,13 +399,7 @@ func (l *session) createLoopback(ctx context.Context,
 	return uint32(r.SwIfIndex), cmp.Or(err, vppError(r.Retval))
 }
 
-// removeLoopback deletes the tunnels of a VXLAN interface first.
 func removeLoopback(ctx context.Context, l *session, d *interfaces.SwInterfaceDetails) error {
-	if name := markOf(d).name; route.EncapBy(name) == route.VXLAN {
-		if err := l.deleteVXLAN(ctx, name); err != nil {
-			return err
-		}
-	}
 	r, err := ask[interfaces.DeleteLoopbackReply](ctx, l.conn,
 		&interfaces.DeleteLoopback{SwIfIndex: d.SwIfIndex})
 	return cmp.Or(err, vppError(r.Retval))

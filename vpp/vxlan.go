@@ -160,14 +160,6 @@ func decodeAddress(a ip_types.Address) netip.Addr {
 	return decodeUnion(a.Un, a.Af == ip_types.ADDRESS_IP6)
 }
 
-// makeVXLAN first deletes the tunnels of an interface that another program has deleted.
-func makeVXLAN(ctx context.Context, l *session, want route.Link) (uint32, error) {
-	if err := l.deleteVXLAN(ctx, want.Name); err != nil {
-		return 0, err
-	}
-	return makeLoopback(ctx, l, want)
-}
-
 // deleteVXLAN deletes the tunnels of an interface.
 func (l *session) deleteVXLAN(ctx context.Context, name string) error {
 	links, err := readDetails(ctx, l.conn)
