@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -29,6 +30,32 @@ func states(a, b external.State) func(map[string]string) bool {
 			strings.Contains(all[statusName(aKey)], `"state":"`+a.String()+`"`) &&
 			strings.Contains(all[statusName(bKey)], `"state":"`+b.String()+`"`)
 	}
+}
+
+// An unfinished answer counts as one after a time, from when its revision was heard of.
+func TestUnfinishedAnswerWaits(t *testing.T) {
+	a := newAnswers(nil, base, slog.New(slog.DiscardHandler))
+	says := func(what string, observed int64, resync string, waits bool) {
+		t.Helper()
+		_, all, again := a.wanted()
+		if all.ObservedRevision != observed || all.ResyncID != resync || (again > 0) != waits {
+			t.Errorf("%s: %+v, once more in %s", what, all, again)
+		}
+	}
+	answer := func(revision int64, resync string) {
+		all := verdicts(revision, external.Pending, external.Configured)
+		all.Resync, all.Verdicts[0].Unfinished = resync, true
+		a.set(all)
+	}
+	answer(7, "one")
+	says("at first", 0, "", true)
+	a.since = time.Now().Add(-unfinishedTime)
+	answer(7, "one")
+	says("after its time, though another answer came", 7, "one", false)
+	answer(8, "two")
+	says("the next revision", 0, "", true)
+	a.newest.Verdicts[0].Unfinished = false
+	says("the data plane has answered", 8, "two", false)
 }
 
 // What another deletes is written again. What the agent itself deletes is not mistaken for it.
