@@ -154,9 +154,7 @@ func (x *Exchange) attempt(ctx context.Context, client *clientv3.Client) error {
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound), errors.Is(err, errLeaseLost):
 			x.lease = clientv3.NoLease // the next attempt has another one
-		case errors.Is(err, ErrRestored):
-			continue // what is there is read again
-		case errors.Is(err, errRoom):
+		case errors.Is(err, ErrRestored), errors.Is(err, errRoom): // what is there is read again
 			select {
 			case <-time.After(time.Until(x.listed.Add(writePause))):
 				continue
