@@ -216,6 +216,31 @@ func TestExtendedCommunitiesThatStayInside(t *testing.T) {
 	}
 }
 
+// AIGP and the attribute of BGP-LS are optional and not transitive. Nobody here acts on them, so
+// they end here (RFC 4271 §5, RFC 7311 §3.1), as with BIRD.
+func TestAttributesThatEndHere(t *testing.T) {
+	source, outside, inside := acrossTheBorder(t)
+	for i, c := range []struct {
+		kind      packet.BGPAttrType
+		attribute string
+	}{
+		{packet.BGP_ATTR_TYPE_AIGP, "801a0b 01000b0000000000000001"},
+		{packet.BGP_ATTR_TYPE_LS, "801d05 0401000101"},
+	} {
+		prefix := fmt.Sprintf("10.1.%d.0/26", i)
+		source.raw(nil, hexBytes("40010100 400206 0201 0000fde9 400304 7f00004c"+c.attribute),
+			hexBytes(fmt.Sprintf("1a 0a01%02x00", i)))
+		for name, f := range map[string]*far{"inside": inside, "outside": outside} {
+			eventually(t, name, "it has "+prefix+" with ", func() string {
+				if !slices.Contains(f.received(), pfx(prefix)) {
+					return "not there"
+				}
+				return "it has " + prefix + " with " + f.sent(prefix, c.kind)
+			})
+		}
+	}
+}
+
 // An AS_SET is one place in the path, which any of its ASes has: so BIRD's masks see it
 // (nest/a-path.c, as_path_match).
 func TestFilterByPathWithASet(t *testing.T) {
