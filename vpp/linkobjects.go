@@ -105,14 +105,21 @@ func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Obje
 }
 
 // putAddress succeeds if the interface has the address with the same length. VPP refuses subnets
-// that overlap with another in the table, unless they are equal and on one interface.
+// that overlap with another in the table, unless they are equal and on one interface. An interface
+// that is in another table still would keep the address there: VPP moves none that has one.
 func putAddress(ctx context.Context, l *session, o route.Object) error {
 	a := o.(route.Address)
 	index, err := l.indexToPut(ctx, a.Interface)
 	if err != nil {
 		return err
 	}
-	err = l.setAddress(ctx, index, a.Address, true)
+	in, err := l.tableOf(ctx, index, a.Address.Addr().Is6())
+	if err == nil && in != a.Table {
+		err = declined(fmt.Sprintf("the interface is in table %d", in))
+	}
+	if err == nil {
+		err = l.setAddress(ctx, index, a.Address, true)
+	}
 	// VPP returns the same error for an existing address and a conflicting one
 	// (src/vnet/ip/ip4_forward.c).
 	if errors.Is(err, addressInUse) || errors.Is(err, duplicateAddress) {

@@ -238,6 +238,11 @@ var linkCases = []testCase{
 			if err := b.Dataplane.DeleteObject(b.context(t), in.Key()); err == nil {
 				t.Error("it came back with an address")
 			}
+			elsewhere := address
+			elsewhere.Table = 0
+			if err := b.Dataplane.PutObject(b.context(t), elsewhere); err == nil {
+				t.Errorf("%s is in table %d, and was put into table 0", link.Name, table.ID)
+			}
 			must(t, b.Dataplane.DeleteObject(b.context(t), address.Key()))
 			for range 2 { // and then it is back already
 				must(t, b.Dataplane.DeleteObject(b.context(t), in.Key()))
