@@ -168,7 +168,10 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	if err != nil {
 		return err
 	}
-	err = l.finish(ctx, index, want)
+	// What is there is of an interface that had the index, and was deleted by another program.
+	if err = l.deleteNeighbours(ctx, interface_types.InterfaceIndex(index)); err == nil {
+		err = l.finish(ctx, index, want)
+	}
 	if err == nil {
 		return nil
 	}

@@ -144,6 +144,24 @@ var objectCases = []testCase{
 			remove()
 		}
 	}},
+	{"an interface of ours has no neighbours of one that had its index", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				must(t, b.Dataplane.PutObject(b.context(t), route.Neighbour{Interface: name,
+					Address: netip.MustParseAddr(a), MAC: "02:fe:00:00:00:01"}))
+			}
+			remove()
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a)}
+				if b.hasObject(t, n) {
+					t.Errorf("there is %s", n.Key())
+				}
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"cross-connects come, are changed and go", CrossConnects, func(t *testing.T, b *bench) {
 		for range 2 { // the second one gets the index of the first
 			from, remove := b.addLink(t)
