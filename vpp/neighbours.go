@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
+	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
@@ -49,10 +51,16 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	if err != nil {
 		return declined(err.Error())
 	}
-	if l.survivors.isOrphan(k, on) {
-		if err := removeNeighbour(ctx, l, k); err != nil {
-			return err
+	if was, ok := l.survivors.orphan(k, on); ok {
+		err := l.setNeighbour(ctx, ip_neighbor.IPNeighbor{
+			SwIfIndex: interface_types.InterfaceIndex(was.index),
+			IPAddress: encodeAddress(n.Address)}, false)
+		if err != nil && !errors.Is(err, noSuchEntry) && !errors.Is(err, noSuchInterface) {
+			return fmt.Errorf("remove %s: %w", k, err)
 		}
+	}
+	if err := l.checkNeighbour(ctx, on.index, n.Address); err != nil {
+		return fmt.Errorf("add %s: %w", k, err)
 	}
 	m := ip_neighbor.IPNeighbor{
 		SwIfIndex: interface_types.InterfaceIndex(on.index), IPAddress: encodeAddress(n.Address),
@@ -64,6 +72,36 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	}
 	l.survivors.put(k, on)
 	return nil
+}
+
+// checkNeighbour returns an error if VPP would crash. The route of a static neighbour outlives its
+// interface, too. While no interface has that index, VPP 25.10 must not make another path to the
+// address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), nor deletes the neighbour.
+func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) error {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return nil // each interface has a table of its own
+	}
+	table, err := l.tableOf(ctx, on, a.Is6())
+	if err != nil {
+		return err
+	}
+	found, _, err := l.lookup(ctx, table, route.HostPrefix(a), true)
+	for _, p := range found.Paths {
+		if err != nil || p.SwIfIndex == on || p.SwIfIndex == noInterface {
+			continue
+		}
+		there := false
+		err = dump(ctx, l.conn, []request{&interfaces.SwInterfaceDump{
+			SwIfIndex: interface_types.InterfaceIndex(p.SwIfIndex)}},
+			func(_ int, d *interfaces.SwInterfaceDetails) {
+				there = there || uint32(d.SwIfIndex) == p.SwIfIndex
+			})
+		if err == nil && !there {
+			err = declined(fmt.Sprintf("VPP keeps such a neighbour of interface %d, which was "+
+				"deleted, and would crash", p.SwIfIndex))
+		}
+	}
+	return err
 }
 
 func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {

@@ -40,8 +40,14 @@ func (s *survivors) removed(k route.ObjectKey) {
 
 // isOrphan reports whether k was put on an interface that is gone.
 func (s *survivors) isOrphan(k route.ObjectKey, now linkID) bool {
+	_, ok := s.orphan(k, now)
+	return ok
+}
+
+// orphan returns that interface.
+func (s *survivors) orphan(k route.ObjectKey, now linkID) (was linkID, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, ok := s.on[k]
-	return ok && was != now
+	was, ok = s.on[k]
+	return was, ok && was != now
 }

@@ -144,6 +144,35 @@ var objectCases = []testCase{
 			remove()
 		}
 	}},
+	{"a neighbour waits until one of a deleted interface is out of its way", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: name, Address: netip.MustParseAddr(a),
+					MAC: "02:fe:00:00:00:01"}
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+			}
+			remove()
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a),
+					MAC: "02:fe:00:00:00:01"}
+				if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
+					t.Errorf("%s was put", n.Key()) // VPP would have crashed
+				}
+			}
+			next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
+			must(t, b.Dataplane.PutObject(b.context(t), next))
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a),
+					MAC: "02:fe:00:00:00:01"}
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"an interface of ours has no neighbours of one that had its index", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
