@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -121,12 +122,15 @@ func (l *session) deleteTable(ctx context.Context, t route.TableID) error {
 func (l *session) occupant(ctx context.Context, t route.TableID) (string, error) {
 	var left string
 	var bad error
+	hops := 0
 	err := l.dumpRoutes(ctx, ip.IPTable{TableID: t.ID, IsIP6: t.IPv6}, 0, func(r ip.IPRouteV2) {
 		p, err := decodePrefix(r.Prefix)
 		switch {
 		case err != nil:
 			bad = err
-		case l.isFiller(r), l.roleOf(r.Src) == derived:
+		case l.isFiller(r):
+		case l.roleOf(r.Src) == derived:
+			hops++
 		default:
 			left = "route " + p.String()
 		}
@@ -143,7 +147,26 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 			return left, err
 		}
 	}
-	return "", nil
+	if l.covers(ctx, t) > hops {
+		left = "the import of another table's route"
+	}
+	return left, nil
+}
+
+// covers counts the entries that the default route of t covers. Where nothing else is in t, these
+// are next hops, and routes of other tables to an interface that was in t when they were put: VPP
+// 25.10 lets them stay, and crashes when t goes (src/vnet/fib/fib_attached_export.c). Its command
+// line alone shows them.
+func (l *session) covers(ctx context.Context, t route.TableID) int {
+	if t.ID > math.MaxInt32 {
+		return 0 // it reads a signed number
+	}
+	command := fmt.Sprintf("show ip fib table %d 0.0.0.0/0 detail", t.ID)
+	if t.IPv6 {
+		command = fmt.Sprintf("show ip6 fib table %d ::/0 detail", t.ID)
+	}
+	shown, _ := l.conn.command(ctx, command) // nothing is known without it
+	return strings.Count(shown, "{entry:")
 }
 
 // interfaceIn returns one of these interfaces that is in t, or "". Interfaces with addresses show

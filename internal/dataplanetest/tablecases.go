@@ -138,6 +138,29 @@ var tableCases = []testCase{
 			}
 		}
 	}},
+	{"a table stays while a route of another imports from it", Tables,
+		func(t *testing.T, b *bench) {
+			b.makeTables(t)
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			must(t, b.Dataplane.PutObject(b.context(t), route.Up{Interface: link.Name}))
+			b.awaitLink(t, link.Name)
+			alone := route.Path{Interface: link.Name, Weight: 1}
+			for i, table := range b.ownTables() {
+				in := route.InTable{Interface: link.Name, Table: table}
+				must(t, b.Dataplane.PutObject(b.context(t), in))
+				r := to([]string{"198.18.42.1/32", "2001:db8:42::1/128"}[i], alone)
+				b.put(t, r)
+				must(t, b.Dataplane.DeleteObject(b.context(t), in.Key()))
+				if err := b.Dataplane.DeleteObject(b.context(t), table.Key()); err == nil {
+					t.Errorf("%s was deleted", table.Key()) // VPP would have crashed
+				}
+				b.delete(t, r.Key)
+				must(t, b.Dataplane.DeleteObject(b.context(t), table.Key()))
+			}
+			b.hasTable(t, false)
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"a restart takes tables along", Connection, func(t *testing.T, b *bench) {
 		b.makeTables(t)
 		b.restart(t)

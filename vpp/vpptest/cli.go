@@ -34,6 +34,10 @@ func (s *Server) showEntry(command string) string {
 	if err != nil || notPrefix != nil || t == nil || t.entries[p] == nil {
 		return "" // VPP shows a covering entry
 	}
+	if p.Bits() == 0 && strings.HasSuffix(command, " detail") {
+		covered := len(t.nextHops) + s.importsFrom(tableKey{table, ip == "ip6"})
+		return " Delegates:\n  covered:[" + strings.Repeat("{entry:11}, ", covered) + "]\n"
+	}
 	b, e := &strings.Builder{}, t.entries[p]
 	fmt.Fprintf(b, "%s fib:%d index:11 locks:2\n", prefix, table)
 	best, _ := e.best(s.sources)

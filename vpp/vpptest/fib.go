@@ -320,8 +320,10 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 		panic(fmt.Sprintf("vpptest: two sources have a recursive route for %s: a real VPP "+
 			"crashes sooner or later", prefix))
 	}
-	if isAdd {
+	at := imported{tableKey{r.TableID, six}, prefix.Masked(), src}
+	if delete(s.imports, at); isAdd {
 		t.put(prefix, src, paths)
+		s.importPaths(at, r.Paths)
 	} else {
 		t.remove(prefix, src)
 	}
@@ -329,6 +331,35 @@ func (s *Server) changeRoute(isAdd, isMultipath bool, r ip.IPRouteV2) int32 {
 		s.destroyUnlocked(k)
 	}
 	return 0
+}
+
+// imported is a route to an interface of another table. VPP tracks what covers it there, also when
+// the interface has left that table (src/vnet/fib/fib_attached_export.c).
+type imported struct {
+	tableKey
+	prefix netip.Prefix
+	src    uint8
+}
+
+func (s *Server) importPaths(at imported, paths []fib_types.FibPath) {
+	for _, p := range paths {
+		l := s.links[p.SwIfIndex]
+		if l == nil || !address(p.Nh.Address, at.six).IsUnspecified() {
+			continue
+		}
+		if from := (tableKey{l.tables[at.six], at.six}); from != at.tableKey {
+			s.imports[at] = from
+		}
+	}
+}
+
+func (s *Server) importsFrom(k tableKey) (n int) {
+	for _, from := range s.imports {
+		if from == k {
+			n++
+		}
+	}
+	return n
 }
 
 // recursesBeside reports whether these paths recurse, and those that another registered source has

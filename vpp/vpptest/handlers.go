@@ -347,6 +347,10 @@ func (s *Server) destroyUnlocked(k tableKey) {
 		panic(fmt.Sprintf("vpptest: table %d ends with %s in it: a real VPP keeps that and shows "+
 			"it in the next table", k.id, p))
 	}
+	if s.importsFrom(k) > 0 {
+		panic(fmt.Sprintf("vpptest: table %d ends after a route of another one was put over an "+
+			"interface in it: a real VPP crashes", k.id))
+	}
 	delete(s.tables, k)
 }
 

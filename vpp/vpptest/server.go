@@ -53,6 +53,7 @@ type Server struct {
 	messages map[uint16]api.Message
 	sources  []source // by id
 	tables   fibs
+	imports  map[imported]tableKey // where from
 	links    map[uint32]*link
 	crossed  crossConnects
 	proxies  proxyARP
@@ -146,7 +147,7 @@ func (s *Server) boot() {
 	s.pid = s.nextPID
 	s.numberMessages()
 	s.sources = builtinSources()
-	s.tables = fibs{}
+	s.tables, s.imports = fibs{}, map[imported]tableKey{}
 	s.addTable(0)
 	for _, l := range s.links {
 		s.endKernelSide(l)
