@@ -739,8 +739,12 @@ func TestInterfaceThatIsNotMarkedYet(t *testing.T) {
 					back, left := a.await(t, "VPP is back", present), 0
 					if k := c.link.Key(); wanted {
 						left = 1
-						check(t, a.PutObject(t.Context(), c.link))
 						found, err := a.Object(t.Context(), k)
+						if check(t, err); found != nil && !found.Marked() {
+							t.Errorf("%v counts as another program's", found)
+						}
+						check(t, a.PutObject(t.Context(), c.link))
+						found, err = a.Object(t.Context(), k)
 						want := route.FoundLink{Name: c.link.Name, Mark: c.link.Digest()}
 						if found != want || err != nil {
 							t.Errorf("found %v (%v)", found, err)

@@ -109,7 +109,11 @@ func readMade(ctx context.Context, l *session, k route.ObjectKey) (route.Object,
 	if err != nil || d == nil {
 		return nil, err
 	}
-	return route.FoundLink{Name: k.Interface, Mark: markFor(d, k.Interface)}, nil
+	m := markFor(d, k.Interface)
+	if m == 0 && l.isUnmarked(d, route.Link{Name: k.Interface}) {
+		m = unfinished
+	}
+	return route.FoundLink{Name: k.Interface, Mark: m}, nil
 }
 
 // tunnelLinks are the interfaces of tunnels that have our mark.
