@@ -8,7 +8,6 @@ import (
 	"net/netip"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
-	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_neighbor"
 	"go.fd.io/govpp/binapi/ip_types"
@@ -86,22 +85,23 @@ func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) e
 		return err
 	}
 	found, _, err := l.lookup(ctx, table, route.HostPrefix(a), true)
+	if err != nil {
+		return err
+	}
 	for _, p := range found.Paths {
-		if err != nil || p.SwIfIndex == on || p.SwIfIndex == noInterface {
+		if p.SwIfIndex == noInterface {
 			continue
 		}
-		there := false
-		err = dump(ctx, l.conn, []request{&interfaces.SwInterfaceDump{
-			SwIfIndex: interface_types.InterfaceIndex(p.SwIfIndex)}},
-			func(_ int, d *interfaces.SwInterfaceDetails) {
-				there = there || uint32(d.SwIfIndex) == p.SwIfIndex
-			})
-		if err == nil && !there {
-			err = declined(fmt.Sprintf("VPP keeps such a neighbour of interface %d, which was "+
+		_, err := l.tableOf(ctx, p.SwIfIndex, a.Is6())
+		if errors.Is(err, noSuchInterface) {
+			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %d, which was "+
 				"deleted, and would crash", p.SwIfIndex))
 		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
