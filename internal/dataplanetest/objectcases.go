@@ -144,6 +144,40 @@ var objectCases = []testCase{
 			remove()
 		}
 	}},
+	{"a neighbour's route is there while its interface is down, and moves with it", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			defer remove()
+			n := route.Neighbour{Interface: name, Address: netip.MustParseAddr("198.18.60.2"),
+				MAC: "02:fe:00:00:00:01"}
+			a := route.Address{Interface: name, Address: pfx("198.18.60.1/24")}
+			in := route.InTable{Interface: name,
+				Table: route.Table{TableID: route.TableID{ID: b.OtherTable}}}
+			is := func(table uint32) {
+				t.Helper()
+				for _, id := range []uint32{0, b.OtherTable} {
+					_, there := b.Dump(t)[route.Key{Table: id, Prefix: route.HostPrefix(n.Address)}]
+					if there != (id == table) {
+						t.Errorf("in table %d: %t, want it in table %d", id, there, table)
+					}
+				}
+			}
+			must(t, b.Dataplane.PutObject(b.context(t), n))
+			is(0)
+			b.SetLink(t, name, true)
+			must(t, b.Dataplane.PutObject(b.context(t), a))
+			is(0)
+			b.SetLink(t, name, false)
+			is(0)
+			must(t, b.Dataplane.DeleteObject(b.context(t), a.Key()))
+			is(0)
+			must(t, b.Dataplane.PutObject(b.context(t), in))
+			is(b.OtherTable)
+			must(t, b.Dataplane.DeleteObject(b.context(t), in.Key()))
+			is(0)
+			must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			is(^uint32(0))
+		}},
 	{"a neighbour waits until one of a deleted interface is out of its way", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)

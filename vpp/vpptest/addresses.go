@@ -10,6 +10,8 @@ import (
 	interfaces "go.fd.io/govpp/binapi/interface"
 	"go.fd.io/govpp/binapi/interface_types"
 	"go.fd.io/govpp/binapi/ip_types"
+
+	"vpp-route-agent/internal/route"
 )
 
 // What VPP answers about addresses (src/vnet/error.h, src/vnet/ip/ip4_forward.c and ip6_forward.c).
@@ -108,10 +110,9 @@ func (s *Server) removeAddress(i uint32, a netip.Prefix) {
 			t.remove(p, sourceIface)
 		}
 	}
-	for p, e := range t.entries {
-		if paths := e.bySource[sourceAdj]; len(paths) > 0 && paths[0].SwIfIndex == i &&
-			!left[a.Masked()] && a.Contains(p.Addr()) {
-			t.remove(p, sourceAdj)
+	for at, n := range l.neighbours {
+		if !n.static && !left[a.Masked()] && a.Contains(at) {
+			t.remove(route.HostPrefix(at), sourceAdj)
 		}
 	}
 }

@@ -82,18 +82,27 @@ func (s *Server) addLink(l *link) uint32 {
 func (s *Server) Bind(name string, table uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.links[s.mustFind(name)]
+	i := s.mustFind(name)
 	for _, six := range []bool{false, true} {
-		s.bind(l, tableKey{table, six})
+		s.bind(i, tableKey{table, six})
 	}
 }
 
-func (s *Server) bind(l *link, k tableKey) {
+// bind moves the routes of neighbours, too (src/vnet/ip-neighbor/ip_neighbor.c,
+// ip_neighbor_table_bind_v4).
+func (s *Server) bind(i uint32, k tableKey) {
+	l := s.links[i]
 	was := tableKey{l.tables[k.six], k.six}
 	if l.tables == nil {
 		l.tables = map[bool]uint32{}
 	}
 	l.tables[k.six] = k.id
+	for a := range l.neighbours {
+		if a.Is6() == k.six && !a.IsLinkLocalUnicast() {
+			s.tables[was].remove(route.HostPrefix(a), sourceAdj)
+			s.putAdjacency(i, a)
+		}
+	}
 	s.destroyUnlocked(was)
 }
 
@@ -113,7 +122,7 @@ func (s *Server) setTable(m *interfaces.SwInterfaceSetTable) int32 {
 	}):
 		return int32(api.ADDRESS_FOUND_FOR_INTERFACE)
 	}
-	s.bind(l, k)
+	s.bind(uint32(m.SwIfIndex), k)
 	return 0
 }
 
@@ -179,6 +188,9 @@ func (s *Server) removeLink(i uint32) {
 		}
 	}
 	s.setLinkRoutes(i, false)
+	for _, six := range []bool{false, true} { // with the routes of its static neighbours
+		s.bind(i, tableKey{0, six})
+	}
 	s.killPaths(i)
 	s.orphan(i)
 	s.endKernelSide(s.links[i])
@@ -228,12 +240,6 @@ func (s *Server) setLinkRoutes(index uint32, there bool) {
 				t.put(p, sourceIface, []fib_types.FibPath{path})
 			} else {
 				t.remove(p, sourceIface)
-			}
-		}
-		for p, e := range t.entries {
-			if paths := e.bySource[sourceAdj]; !there && len(paths) > 0 &&
-				paths[0].SwIfIndex == index {
-				t.remove(p, sourceAdj)
 			}
 		}
 	}

@@ -71,13 +71,15 @@ func (s *Server) putAdjacency(i uint32, a netip.Addr) {
 		[]fib_types.FibPath{p})
 }
 
-// setNeighbourRoutes: static neighbours outlive the time that their interface is down.
+// setNeighbourRoutes: static neighbours and their routes outlive the time that their interface is
+// down, and the interface.
 func (s *Server) setNeighbourRoutes(i uint32, there bool) {
 	l := s.links[i]
 	for a, n := range l.neighbours {
 		switch {
 		case !there && !n.static:
 			delete(l.neighbours, a)
+			s.tables[tableKey{l.table(a), a.Is6()}].remove(route.HostPrefix(a), sourceAdj)
 		case there && !n.orphaned:
 			s.putAdjacency(i, a)
 		}
