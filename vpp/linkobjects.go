@@ -106,16 +106,20 @@ func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Obje
 
 // putAddress succeeds if the interface has the address with the same length. VPP refuses subnets
 // that overlap with another in the table, unless they are equal and on one interface. An interface
-// that is in another table still would keep the address there: VPP moves none that has one.
+// that is in another table would keep the address there: VPP moves none that has one. One without a
+// table is left where another program has put it.
 func putAddress(ctx context.Context, l *session, o route.Object) error {
 	a := o.(route.Address)
 	index, err := l.indexToPut(ctx, a.Interface)
 	if err != nil {
 		return err
 	}
-	in, err := l.tableOf(ctx, index, a.Address.Addr().Is6())
-	if err == nil && in != a.Table {
-		err = declined(fmt.Sprintf("the interface is in table %d", in))
+	if a.Table != 0 {
+		var in uint32
+		in, err = l.tableOf(ctx, index, a.Address.Addr().Is6())
+		if err == nil && in != a.Table {
+			err = declined(fmt.Sprintf("the interface is in table %d", in))
+		}
 	}
 	if err == nil {
 		err = l.setAddress(ctx, index, a.Address, true)

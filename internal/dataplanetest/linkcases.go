@@ -239,9 +239,10 @@ var linkCases = []testCase{
 				t.Error("it came back with an address")
 			}
 			elsewhere := address
-			elsewhere.Table = 0
+			elsewhere.Table = b.OtherTable
 			if err := b.Dataplane.PutObject(b.context(t), elsewhere); err == nil {
-				t.Errorf("%s is in table %d, and was put into table 0", link.Name, table.ID)
+				t.Errorf("%s is in table %d, and was put into table %d", link.Name, table.ID,
+					elsewhere.Table)
 			}
 			must(t, b.Dataplane.DeleteObject(b.context(t), address.Key()))
 			for range 2 { // and then it is back already
@@ -255,6 +256,19 @@ var linkCases = []testCase{
 		b.deleteTables(t)
 		b.hasTable(t, false)
 	}},
+	{"an interface that another program has put into a table gains addresses there", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.AddLink(t, b.OtherTable)
+			b.awaitLink(t, name)
+			address := route.Address{Interface: name, Address: pfx("198.18.71.1/24")}
+			must(t, b.Dataplane.PutObject(b.context(t), address))
+			b.facts.await(t, "the address in its table", func(f route.Facts) bool {
+				l, _ := f.Interface(name)
+				return l.Table == b.OtherTable && slices.Contains(l.Addresses, address.Address)
+			})
+			must(t, b.Dataplane.DeleteObject(b.context(t), address.Key()))
+			remove()
+		}},
 	{"the interfaces of tunnels are listed, without a tunnel that is one", VXLAN,
 		func(t *testing.T, b *bench) {
 			b.listsLinks(t)

@@ -353,7 +353,9 @@ func (s *syncer) obstacle(o *object) route.ObjectKey {
 	}
 	if x, ok := o.want.object.(route.Excluder); ok {
 		for l := range s.objects.leaving {
-			if s.isLeaving(l) && x.Excludes(l.key) {
+			// An address would keep its interface in a table that it cannot leave yet.
+			isLeaving := s.isLeaving(l) || l.key.Kind == route.InterfaceTable
+			if isLeaving && x.Excludes(l.key) {
 				return l.key
 			}
 		}

@@ -256,6 +256,30 @@ func TestObjectInTheWayGoesFirst(t *testing.T) {
 	})
 }
 
+// After a restart an interface is asked to leave its table before its address has gone.
+func TestAddressWaitsForAnInterfaceThatCannotLeaveItsTable(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		table, address := vrf(1, "blue"), on("eth0", "192.168.4.7/24")
+		before, in := address, route.InTable{Interface: "eth0", Table: table}
+		before.Table = 1
+		r.setObjects(route.External, table, in, before)
+		synctest.Wait()
+		r.dp.state(func() { r.dp.refuseObject[in.Key()] = errInTheWay })
+		r.again()
+		r.dp.printObjectOps()
+		r.setObjects(route.External, table, address)
+		check(t, "ops", r.dp.printObjectOps(), "del address 192.168.4.7/24 table 1 of eth0")
+		check(t, "states", r.objectStates(),
+			"address 192.168.4.7/24 of eth0 pending: waits for IPv4 table of eth0",
+			`VRF table 1 (IPv4) "blue" programmed`,
+			"IPv4 table of eth0 deleting: another address is in the way")
+		r.dp.heal()
+		time.Sleep(lastRetry)
+		check(t, "ops", r.dp.printObjectOps(), "del IPv4 table of eth0",
+			"put address 192.168.4.7/24 of eth0")
+	})
+}
+
 func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		a := on("eth0", "192.168.4.7/24")
