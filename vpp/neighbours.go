@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"regexp"
+	"strconv"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -84,24 +87,51 @@ func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) e
 	if err != nil {
 		return err
 	}
-	found, _, err := l.lookup(ctx, table, route.HostPrefix(a), true)
+	found, ok, err := l.lookup(ctx, table, route.HostPrefix(a), true)
 	if err != nil {
 		return err
 	}
+	var over []uint32
 	for _, p := range found.Paths {
-		if p.SwIfIndex == noInterface {
-			continue
+		if p.SwIfIndex != noInterface {
+			over = append(over, p.SwIfIndex)
 		}
-		_, err := l.tableOf(ctx, p.SwIfIndex, a.Is6())
+	}
+	if ok && (*l.sources.Load())[found.Src].name != "adjacency" {
+		over = append(over, l.hiddenOver(ctx, table, route.HostPrefix(a))...)
+	}
+	for _, index := range over {
+		_, err := l.tableOf(ctx, index, a.Is6())
 		if errors.Is(err, noSuchInterface) {
 			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %d, which was "+
-				"deleted, and would crash", p.SwIfIndex))
+				"deleted, and would crash", index))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+var deletedLink = regexp.MustCompile(` if_index:(\d+)`)
+
+// hiddenOver returns the indexes of interfaces that were deleted, over which an entry leads for any
+// of its sources. The API shows the paths of one source alone.
+func (l *session) hiddenOver(ctx context.Context, table uint32, p netip.Prefix) (all []uint32) {
+	if table > math.MaxInt32 {
+		return nil // as in checkPaths
+	}
+	command := fmt.Sprintf("show ip fib table %d %s", table, p)
+	if p.Addr().Is6() {
+		command = fmt.Sprintf("show ip6 fib table %d %s", table, p)
+	}
+	shown, _ := l.conn.command(ctx, command) // nothing is known without it
+	for _, m := range deletedLink.FindAllStringSubmatch(shown, -1) {
+		if index, err := strconv.ParseUint(m[1], 10, 32); err == nil {
+			all = append(all, uint32(index))
+		}
+	}
+	return all
 }
 
 func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {

@@ -207,6 +207,36 @@ var objectCases = []testCase{
 			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}},
+	{"a neighbour waits for one of a deleted interface that a route hides", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			for i, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: name, Address: netip.MustParseAddr(a),
+					MAC: "02:fe:00:00:00:01"}
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				on := b.Interfaces[0]
+				hop := []netip.Prefix{on.V4, on.V6}[i].Addr().Next()
+				defer b.AddForeign(t, to(route.HostPrefix(n.Address).String(),
+					route.Path{NextHop: hop, Interface: on.Name, Weight: 1}))()
+			}
+			remove()
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: b.Interfaces[0].Name, MAC: "02:fe:00:00:00:01",
+					Address: netip.MustParseAddr(a)}
+				if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
+					t.Fatalf("%s was put", n.Key()) // VPP would have crashed
+				}
+			}
+			must(t, b.Dataplane.PutObject(b.context(t), link)) // it gets the index
+			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
+				n := route.Neighbour{Interface: b.Interfaces[0].Name, MAC: "02:fe:00:00:00:01",
+					Address: netip.MustParseAddr(a)}
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"an interface of ours has no neighbours of one that had its index", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)

@@ -53,8 +53,12 @@ func (s *Server) showEntry(command string) string {
 			if e.dead[deadPath{src, path.SwIfIndex}] {
 				state = "drop,"
 			}
+			over := ""
+			if path.SwIfIndex != noInterface && s.links[path.SwIfIndex] == nil {
+				over = fmt.Sprintf(" if_index:%d", path.SwIfIndex)
+			}
 			fmt.Fprintf(b, "      path:[19] weight=%d attached-nexthop:  oper-flags:%s\n"+
-				"        %s\n", path.Weight, state, hop)
+				"        %s%s\n", path.Weight, state, hop, over)
 		}
 	}
 	return b.String()
