@@ -13,9 +13,11 @@ import (
 
 const (
 	// listInterval is the pause between two listings, at least; their share of the time is at most
-	// one in listShare.
+	// one in listShare, unless one takes so long that listMost is over: a data plane may have stood
+	// still.
 	listInterval = 10 * time.Second
 	listShare    = 200
+	listMost     = time.Minute
 	// listFirst is the pause after adoption, in which there is enough else to do.
 	listFirst = time.Second
 )
@@ -125,7 +127,7 @@ func (s *syncer) nextListing() (now bool, due time.Time) {
 // It returns how many of ours were lost.
 func (s *syncer) listed(x spot) (lost int) {
 	b := &s.objects.bulk
-	b.next = s.now.Add(max(listInterval, listShare*x.took))
+	b.next = s.now.Add(min(max(listInterval, listShare*x.took), listMost))
 	if x.generation != s.generation || x.err != nil {
 		return 0
 	}

@@ -46,6 +46,7 @@ type fake struct {
 	deleting   func(route.ObjectKey) // called before DeleteObject does
 	lookingUp  func(route.ObjectKey) // called before Object looks
 	slow       time.Duration         // PutObject takes so long
+	slowList   time.Duration         // Objects takes so long
 
 	notStarting bool // Start refuses
 	starts      int  // calls of Start

@@ -277,6 +277,9 @@ func (d *fake) mustNotLead(id endpointID) {
 
 // Objects implements Bulk.
 func (d *fake) Objects(_ context.Context, kind route.ObjectKind) (all []route.Object, err error) {
+	var slow time.Duration
+	d.state(func() { slow = d.slowList })
+	time.Sleep(slow)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if kind == route.TunnelEndpoint {

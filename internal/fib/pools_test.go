@@ -327,6 +327,19 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 	})
 }
 
+// A data plane that stood still while it listed its tunnels is asked again as soon as others.
+func TestTunnelsAreListedAgainAfterASlowListing(t *testing.T) {
+	tunnelled(t, func(t *testing.T, r *running) {
+		r.encapsulate("192.0.2.1", "192.0.2.2")
+		r.dp.state(func() { r.dp.slowList = 10 * time.Second })
+		time.Sleep(30 * time.Second)
+		r.dp.steal(route.Endpoint{Interface: "tunl0", Outer: addr("192.0.2.1")})
+		r.dp.printObjectOps()
+		time.Sleep(listMost + 20*time.Second)
+		check(t, "one was taken away", r.dp.printObjectOps(), "put tunnel to 192.0.2.1 by tunl0")
+	})
+}
+
 // tunnelObjects are an interface for tunnels with an address, and tunnels to these nodes.
 func tunnelObjects(nodes ...string) []route.Object {
 	all := []route.Object{route.Link{Name: "tunl0", Kind: route.IPIPTunnel},
