@@ -69,16 +69,9 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 	if r.Kind != route.Via || l.livePaths.has(set, deleted) {
 		return nil
 	}
-	if r.Table > math.MaxInt32 {
-		return nil // it reads a signed number, and would show all tables
-	}
-	command := "show ip fib"
-	if r.Prefix.Addr().Is6() {
-		command = "show ip6 fib"
-	}
-	shown, err := l.conn.command(ctx, fmt.Sprintf("%s table %d %s", command, r.Table, r.Prefix))
+	shown := l.showEntry(ctx, r.Table, r.Prefix, "")
 	dead := deadPaths(shown, r.Prefix)
-	if err != nil || len(dead) != len(found.Paths) {
+	if shown == "" || len(dead) != len(found.Paths) {
 		return nil // nothing is known, or it has changed meanwhile
 	}
 	for i, path := range found.Paths {
@@ -91,6 +84,20 @@ func (l *session) checkPaths(ctx context.Context, found ip.IPRouteV2, r route.Ro
 		l.livePaths.add(set, deleted)
 	}
 	return nil
+}
+
+// showEntry returns what VPP's command line shows of the longest match for p, "" if that is not
+// known. How is "detail" or "".
+func (l *session) showEntry(ctx context.Context, table uint32, p netip.Prefix, how string) string {
+	if table > math.MaxInt32 {
+		return "" // it reads a signed number, and would show all tables
+	}
+	command := "show ip fib"
+	if p.Addr().Is6() {
+		command = "show ip6 fib"
+	}
+	shown, _ := l.conn.command(ctx, fmt.Sprintf("%s table %d %s %s", command, table, p, how))
+	return shown
 }
 
 var (

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
-	"regexp"
-	"strconv"
+	"strings"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
 	"go.fd.io/govpp/binapi/interface_types"
@@ -79,6 +77,7 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 // checkNeighbour returns an error if VPP would crash. The route of a static neighbour outlives its
 // interface, too. While no interface has that index, VPP 25.10 must not make another path to the
 // address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), nor deletes the neighbour.
+// Its command line alone shows paths of all sources of a route.
 func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) error {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return nil // each interface has a table of its own
@@ -87,51 +86,30 @@ func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) e
 	if err != nil {
 		return err
 	}
-	found, ok, err := l.lookup(ctx, table, route.HostPrefix(a), true)
-	if err != nil {
+	p := route.HostPrefix(a)
+	_, there, err := l.lookup(ctx, table, p, true)
+	if err != nil || !there {
 		return err
 	}
-	var over []uint32
-	for _, p := range found.Paths {
-		if p.SwIfIndex != noInterface {
-			over = append(over, p.SwIfIndex)
-		}
-	}
-	if ok && (*l.sources.Load())[found.Src].name != "adjacency" {
-		over = append(over, l.hiddenOver(ctx, table, route.HostPrefix(a))...)
-	}
-	for _, index := range over {
-		_, err := l.tableOf(ctx, index, a.Is6())
-		if errors.Is(err, noSuchInterface) {
-			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %d, which was "+
+	for line := range strings.Lines(l.showEntry(ctx, table, p, "")) {
+		if index, ok := deletedLink(line, a); ok {
+			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %s, which was "+
 				"deleted, and would crash", index))
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-var deletedLink = regexp.MustCompile(` if_index:(\d+)`)
-
-// hiddenOver returns the indexes of interfaces that were deleted, over which an entry leads for any
-// of its sources. The API shows the paths of one source alone.
-func (l *session) hiddenOver(ctx context.Context, table uint32, p netip.Prefix) (all []uint32) {
-	if table > math.MaxInt32 {
-		return nil // as in checkPaths
+// deletedLink returns the index of an interface that is not there, which VPP shows in place of a
+// name, if the line is of a path over it to a.
+func deletedLink(line string, a netip.Addr) (index string, ok bool) {
+	words := strings.Fields(line)
+	if len(words) != 2 {
+		return "", false
 	}
-	command := fmt.Sprintf("show ip fib table %d %s", table, p)
-	if p.Addr().Is6() {
-		command = fmt.Sprintf("show ip6 fib table %d %s", table, p)
-	}
-	shown, _ := l.conn.command(ctx, command) // nothing is known without it
-	for _, m := range deletedLink.FindAllStringSubmatch(shown, -1) {
-		if index, err := strconv.ParseUint(m[1], 10, 32); err == nil {
-			all = append(all, uint32(index))
-		}
-	}
-	return all
+	hop, err := netip.ParseAddr(words[0])
+	index, nameless := strings.CutPrefix(words[1], "if_index:")
+	return index, err == nil && hop == a && nameless
 }
 
 func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {

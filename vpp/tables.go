@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -158,14 +157,11 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 // 25.10 lets them stay, and crashes when t goes (src/vnet/fib/fib_attached_export.c). Its command
 // line alone shows them.
 func (l *session) covers(ctx context.Context, t route.TableID) int {
-	if t.ID > math.MaxInt32 {
-		return 0 // it reads a signed number
-	}
-	command := fmt.Sprintf("show ip fib table %d 0.0.0.0/0 detail", t.ID)
+	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if t.IPv6 {
-		command = fmt.Sprintf("show ip6 fib table %d ::/0 detail", t.ID)
+		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	shown, _ := l.conn.command(ctx, command) // nothing is known without it
+	shown := l.showEntry(ctx, t.ID, all, "detail")
 	return strings.Count(shown, "{entry:")
 }
 
