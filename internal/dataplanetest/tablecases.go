@@ -155,8 +155,9 @@ var tableCases = []testCase{
 				if err := b.Dataplane.DeleteObject(b.context(t), table.Key()); err == nil {
 					t.Errorf("%s was deleted", table.Key()) // VPP would have crashed
 				}
-				b.delete(t, r.Key)
+				b.put(t, r) // where the interface is now
 				must(t, b.Dataplane.DeleteObject(b.context(t), table.Key()))
+				b.delete(t, r.Key)
 			}
 			b.hasTable(t, false)
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))

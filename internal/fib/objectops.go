@@ -75,7 +75,8 @@ func (s *syncer) isPreparing() bool {
 
 // objectsWritten: b is done, and others may have waited for its objects.
 func (s *syncer) objectsWritten(b *batch) {
-	anew, lost := make(map[string]bool), make(map[endpointID]bool)
+	anew, moved := make(map[string]bool), make(map[string]bool)
+	lost := make(map[endpointID]bool)
 	for i, op := range b.objects {
 		if o := s.objectOf(b.entries[i]); o != nil { // else it is gone
 			s.reconsider(o)
@@ -95,6 +96,9 @@ func (s *syncer) objectsWritten(b *batch) {
 			b.isDone(i) {
 			anew[op.key.Interface] = true
 		}
+		if op.key.Kind == route.InterfaceTable && b.isDone(i) {
+			moved[op.key.Interface] = true
+		}
 		for _, o := range inOrder(s.needersOf(op.key)) {
 			switch {
 			case op.isNewLink() && b.isDone(i):
@@ -112,6 +116,10 @@ func (s *syncer) objectsWritten(b *batch) {
 	// The facts come later, and until then the routes would count as programmed.
 	if len(anew) > 0 && s.mayLeadOver(anew) {
 		s.doubtAll(anew, anew)
+	}
+	// VPP goes on with what it found in the table of before (src/vnet/fib/fib_attached_export.c).
+	if len(moved) > 0 && s.mayLeadOver(moved) {
+		s.doubtAll(moved, nil)
 	}
 	s.tryDependants(b)
 	s.objects.written = s.objects.written || len(b.objects) > 0

@@ -280,6 +280,28 @@ func TestAddressWaitsForAnInterfaceThatCannotLeaveItsTable(t *testing.T) {
 	})
 }
 
+// What a route over an interface leads to was looked up in the table that the interface was in.
+func TestInterfaceThatChangesItsTable(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		table := vrf(1, "blue")
+		in := route.InTable{Interface: "eth0", Table: table}
+		over := route.Route{Key: key("10.1.0.9/32"), Origin: route.External,
+			Paths: []route.Path{{Interface: "eth0", Weight: 1}}}
+		is := func(what string, objects []route.Object, ops ...string) {
+			t.Helper()
+			r.set(func(w *Wanted) {
+				w.Sources[route.External] = Source{Complete: true, Objects: objects,
+					Routes: []route.Route{over, drop("10.2.0.0/26")}}
+			})
+			time.Sleep(time.Second)
+			check(t, what, r.dp.printOps(), ops...)
+		}
+		is("at first", []route.Object{table}, "put 10.1.0.9/32 via eth0", "put 10.2.0.0/26 drop")
+		is("in a table", []route.Object{table, in}, "put 10.1.0.9/32 via eth0")
+		is("out of it", []route.Object{table}, "put 10.1.0.9/32 via eth0")
+	})
+}
+
 func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		a := on("eth0", "192.168.4.7/24")
