@@ -148,8 +148,7 @@ var objectCases = []testCase{
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
 			defer remove()
-			n := route.Neighbour{Interface: name, Address: netip.MustParseAddr("198.18.60.2"),
-				MAC: "02:fe:00:00:00:01"}
+			n := neighbours(name)[0]
 			a := route.Address{Interface: name, Address: pfx("198.18.60.1/24")}
 			in := route.InTable{Interface: name,
 				Table: route.Table{TableID: route.TableID{ID: b.OtherTable}}}
@@ -183,24 +182,18 @@ var objectCases = []testCase{
 			name, remove := b.addLink(t)
 			link := route.Link{Name: "tenant", Kind: route.Loopback}
 			must(t, b.Dataplane.PutObject(b.context(t), link))
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: name, Address: netip.MustParseAddr(a),
-					MAC: "02:fe:00:00:00:01"}
+			for _, n := range neighbours(name) {
 				must(t, b.Dataplane.PutObject(b.context(t), n))
 			}
 			remove()
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a),
-					MAC: "02:fe:00:00:00:01"}
+			for _, n := range neighbours(link.Name) {
 				if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
 					t.Errorf("%s was put", n.Key()) // VPP would have crashed
 				}
 			}
 			next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
 			must(t, b.Dataplane.PutObject(b.context(t), next))
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a),
-					MAC: "02:fe:00:00:00:01"}
+			for _, n := range neighbours(link.Name) {
 				must(t, b.Dataplane.PutObject(b.context(t), n))
 				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
 			}
@@ -210,9 +203,7 @@ var objectCases = []testCase{
 	{"a neighbour waits for one of a deleted interface that a route hides", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
-			for i, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: name, Address: netip.MustParseAddr(a),
-					MAC: "02:fe:00:00:00:01"}
+			for i, n := range neighbours(name) {
 				must(t, b.Dataplane.PutObject(b.context(t), n))
 				on := b.Interfaces[0]
 				hop := []netip.Prefix{on.V4, on.V6}[i].Addr().Next()
@@ -221,17 +212,13 @@ var objectCases = []testCase{
 			}
 			remove()
 			link := route.Link{Name: "tenant", Kind: route.Loopback}
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: b.Interfaces[0].Name, MAC: "02:fe:00:00:00:01",
-					Address: netip.MustParseAddr(a)}
+			for _, n := range neighbours(b.Interfaces[0].Name) {
 				if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
 					t.Fatalf("%s was put", n.Key()) // VPP would have crashed
 				}
 			}
 			must(t, b.Dataplane.PutObject(b.context(t), link)) // it gets the index
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: b.Interfaces[0].Name, MAC: "02:fe:00:00:00:01",
-					Address: netip.MustParseAddr(a)}
+			for _, n := range neighbours(b.Interfaces[0].Name) {
 				must(t, b.Dataplane.PutObject(b.context(t), n))
 				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
 			}
@@ -240,15 +227,13 @@ var objectCases = []testCase{
 	{"an interface of ours has no neighbours of one that had its index", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				must(t, b.Dataplane.PutObject(b.context(t), route.Neighbour{Interface: name,
-					Address: netip.MustParseAddr(a), MAC: "02:fe:00:00:00:01"}))
+			for _, n := range neighbours(name) {
+				must(t, b.Dataplane.PutObject(b.context(t), n))
 			}
 			remove()
 			link := route.Link{Name: "tenant", Kind: route.Loopback}
 			must(t, b.Dataplane.PutObject(b.context(t), link))
-			for _, a := range []string{"198.18.60.2", "2001:db8:60::2"} {
-				n := route.Neighbour{Interface: link.Name, Address: netip.MustParseAddr(a)}
+			for _, n := range neighbours(link.Name) {
 				if b.hasObject(t, n) {
 					t.Errorf("there is %s", n.Key())
 				}
@@ -435,6 +420,15 @@ func (b *bench) hasObject(t *testing.T, o route.Object) bool {
 		t.Errorf("found %v instead of %v", found, o)
 	}
 	return found != nil
+}
+
+// neighbours are one of each family.
+func neighbours(on string) []route.Neighbour {
+	n := route.Neighbour{Interface: on, MAC: "02:fe:00:00:00:01"}
+	four, six := n, n
+	four.Address = netip.MustParseAddr("198.18.60.2")
+	six.Address = netip.MustParseAddr("2001:db8:60::2")
+	return []route.Neighbour{four, six}
 }
 
 // addLink adds an interface without addresses to table 0. What it and remove did is known when they
