@@ -147,7 +147,7 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 		}
 	}
 	if l.covers(ctx, t) > hops {
-		left = "the import of another table's route"
+		left = "an export to another table"
 	}
 	return left, nil
 }

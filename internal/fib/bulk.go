@@ -12,9 +12,8 @@ import (
 // earlier run left, adoption lists them.
 
 const (
-	// listInterval is the pause between two listings, at least; their share of the time is at most
-	// one in listShare, unless one takes so long that listMost is over: a data plane may have stood
-	// still.
+	// Between listInterval and listMost, the pause after a listing is listShare times what that
+	// took. Without listMost a data plane that once stood still would not be listed for long.
 	listInterval = 10 * time.Second
 	listShare    = 200
 	listMost     = time.Minute

@@ -327,7 +327,7 @@ func TestTunnelsAreWrittenAtOnceAndListed(t *testing.T) {
 	})
 }
 
-// A data plane that stood still while it listed its tunnels is asked again as soon as others.
+// However long a listing took, the next one follows a minute later at most.
 func TestTunnelsAreListedAgainAfterASlowListing(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
 		r.encapsulate("192.0.2.1", "192.0.2.2")
