@@ -589,15 +589,16 @@ func TestInterfaceMadeAnewDuringAListing(t *testing.T) {
 		r.setObjects(route.External, a)
 		check(t, "put", r.dp.printObjectOps(), "put "+a.Key().String())
 		r.stop()
-		r.dp.state(func() {
-			r.dp.listing = func() {
+		dp := r.dp
+		dp.state(func() {
+			dp.listing = func() { // the engine calls it
 				f := node("a")
 				f.Interfaces[0].Generation++
-				r.dp.tell(f)
+				dp.tell(f)
 				time.Sleep(time.Second)
 			}
 		})
-		*r = *startWith(r.dp, c)
+		*r = *startWith(dp, c)
 		r.setObjects(route.External)
 		time.Sleep(time.Minute)
 		check(t, "then", r.dp.printObjectOps())
