@@ -314,6 +314,39 @@ func TestBGPPeers(t *testing.T) {
 	}
 }
 
+func TestElsewhere(t *testing.T) {
+	s := cluster(meshOff, peered(
+		bgpPeer{Name: "here", PeerIP: "192.0.2.1", ASNumber: 64900},
+		bgpPeer{Name: "v6", PeerIP: "fd77::1", ASNumber: 64900},
+		bgpPeer{Name: "spines", NodeSelector: "role == 'spine'", PeerIP: "fd77::2", ASNumber: 1},
+		bgpPeer{Name: "v6-of-this-node", Node: "a", PeerIP: "fd77::3", ASNumber: 64900},
+		bgpPeer{Name: "nodes", PeerSelector: "all()"}))
+	const want = "BGPPeer(v6): no session to fd77::1: Node(a) has no IPv6 address"
+	if got := problemsText(Elsewhere("a", s)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if _, problems := Peers("a", s); strings.Contains(problemsText(problems), "fd77::1") {
+		t.Errorf("it is a problem of the node, too: %s", problemsText(problems))
+	}
+}
+
+// TestPlanNamesProblemsOfPeers: each once, also those of a filter that two peers name.
+func TestPlanNamesProblemsOfPeers(t *testing.T) {
+	s := cluster(meshOff,
+		filtered(calico.BGPFilter{Name: "f", ExportV4: []calico.BGPFilterRule{
+			{CIDR: "10.0.0.0/8", MatchOperator: "Near", Action: "Accept"}}}),
+		peered(
+			bgpPeer{Name: "bad", PeerIP: "192.0.2.1"},
+			bgpPeer{Name: "one", PeerIP: "192.0.2.2", ASNumber: 64900, Filters: []string{"f"}},
+			bgpPeer{Name: "two", PeerIP: "192.0.2.3", ASNumber: 64900, Filters: []string{"f"}}))
+	got := problemsText(PlanFor("a", s, Options{}).Problems)
+	for _, of := range []string{"BGPPeer(bad): ", "BGPFilter(f): "} {
+		if strings.Count(got, of) != 1 {
+			t.Errorf("%sis not named once:\n%s", of, got)
+		}
+	}
+}
+
 func TestBGPPeerFields(t *testing.T) {
 	secret := &calico.SecretKeyRef{Name: "bgp", Key: "tor"}
 	full := bgpPeer{
