@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -39,49 +40,41 @@ func (p Policies) behind(all []route.Outgoing) map[string][]netip.Prefix {
 
 // leavingBy returns what leaves by the interfaces of a pattern, in prefixes that do not overlap.
 func leavingBy(pattern string, all []route.Outgoing) (out []netip.Prefix) {
-	leaves := func(o route.Outgoing) bool {
-		ok, _ := path.Match(pattern, o.Interface)
-		return ok
-	}
+	by := make(map[netip.Prefix]string, len(all))
 	for _, o := range all {
-		if !leaves(o) {
+		by[o.Prefix] = o.Interface
+	}
+	prefixes := slices.SortedFunc(maps.Keys(by), route.ComparePrefixes)
+	for i, p := range prefixes {
+		if ok, _ := path.Match(pattern, by[p]); !ok {
 			continue
 		}
-		parts := []netip.Prefix{o.Prefix}
-		for _, longer := range all { // one that leaves by the pattern too has its own turn
-			if longer.Prefix.Bits() > o.Prefix.Bits() && o.Prefix.Overlaps(longer.Prefix) {
-				parts = cutOut(parts, longer.Prefix)
-			}
+		end := i + 1
+		for end < len(prefixes) && p.Overlaps(prefixes[end]) {
+			end++
 		}
-		out = append(out, parts...)
+		out = append(out, rest(p, prefixes[i+1:end])...) // the longer ones have their own turns
 	}
 	return sortedPrefixes(out)
 }
 
-// cutOut takes what lies in hole out of prefixes, which splits the one around it.
-func cutOut(prefixes []netip.Prefix, hole netip.Prefix) (out []netip.Prefix) {
-	for _, p := range prefixes {
-		for p.Overlaps(hole) && p.Bits() < hole.Bits() {
-			low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
-			high := netip.PrefixFrom(lastAddr(low).Next(), low.Bits())
-			if high.Overlaps(hole) {
-				low, high = high, low
-			}
-			p, out = low, append(out, high)
-		}
-		if !p.Overlaps(hole) {
-			out = append(out, p)
-		}
+// rest returns what of p is in none of the prefixes inside it, which are sorted.
+func rest(p netip.Prefix, inside []netip.Prefix) []netip.Prefix {
+	switch {
+	case len(inside) == 0:
+		return []netip.Prefix{p}
+	case inside[0] == p:
+		return nil
 	}
-	return out
+	low, high := halves(p)
+	i, _ := slices.BinarySearchFunc(inside, high, route.ComparePrefixes)
+	return append(rest(low, inside[:i]), rest(high, inside[i:])...)
 }
 
-// lastAddr is the last address of a masked prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
+// halves of a masked prefix, which is no host's.
+func halves(p netip.Prefix) (low, high netip.Prefix) {
 	b := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	a, _ := netip.AddrFromSlice(b)
-	return a
+	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(a, p.Bits()+1)
 }
