@@ -262,6 +262,21 @@ func TestJudgeInterfaces(t *testing.T) {
 	}
 }
 
+// Of thousands of addresses that are wrong the first are named.
+func TestJudgeNamesAFew(t *testing.T) {
+	var overlapping []string
+	for i := range 2000 {
+		overlapping = append(overlapping, fmt.Sprintf("10.0.%d.%d/8", i/256, i%256))
+	}
+	plan := Merge([]Source{source(t, "etcd", onLink("eth0", "10.200.0.1/8"),
+		onLink("eth1", overlapping...))}, allowed)
+	v := Judge(plan, Facts{Entries: []fib.Entry{},
+		Interfaces: []route.Interface{{Name: "eth0"}, {Name: "eth1"}}})[1]
+	if n := len(v.Details); v.State != Failed || n != maxDetails+1 || v.Details[n-1] != "and more" {
+		t.Errorf("%v, %d details: %q", v.State, n, v.Details)
+	}
+}
+
 // An interface that is not there is named even if nothing is wanted of it.
 func TestJudgeMissingInterface(t *testing.T) {
 	for _, item := range []string{onLink("tap0", "10.0.0.1/24"),

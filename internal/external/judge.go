@@ -184,13 +184,20 @@ func (j judge) lacks(name string) bool {
 // severity orders the states of an item's parts.
 var severity = []State{Configured, Pending, Retrying, Failed}
 
+// maxDetails bounds what is said of an item: an interface may have thousands of addresses.
+const maxDetails = 20
+
 // add takes in how a part of the item stands.
 func (v *Verdict) add(part Verdict) {
 	if slices.Index(severity, part.State) > slices.Index(severity, v.State) {
 		v.State = part.State
 	}
 	for _, d := range part.Details {
-		if !slices.Contains(v.Details, d) {
+		switch {
+		case slices.Contains(v.Details, d) || len(v.Details) > maxDetails:
+		case len(v.Details) == maxDetails:
+			v.say("and more")
+		default:
 			v.say(d)
 		}
 	}
