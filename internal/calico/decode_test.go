@@ -196,7 +196,7 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/120"}}}`: {Name: "leaf-1",
 			IPv4: pfx("172.20.8.7/24")},
 	} {
-		got, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value))
+		got, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value), Node{})
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", value, err, diff)
 		}
@@ -224,8 +224,9 @@ func TestDecodeNode(t *testing.T) {
 
 		`{"metadata":{"labels":{"a":1}}}`: "labels",
 	} {
-		if n, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value)); err == nil ||
-			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		n, err := decodeNode(Key{Kind: KindNode, Name: "leaf-1"}, []byte(value), Node{})
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %+v %v, want %q", value, n, err, want)
 		}
 	}
@@ -253,15 +254,38 @@ func TestDecodeIPPool(t *testing.T) {
 		}
 	}
 	for spec, want := range map[string]string{
-		`{}`:                                        "spec.cidr",
-		`{"cidr":"10.0.0.0/40"}`:                    "spec.cidr",
-		`{"cidr":"10.0.0.0/16","blockSize":19}`:     "spec.blockSize",
-		`{"cidr":"fd12::/64","blockSize":26}`:       "spec.blockSize",
-		`{"cidr":"10.0.0.0/16","ipipMode":"maybe"}`: "spec.ipipMode",
+		`{}`:                     "spec.cidr",
+		`{"cidr":"10.0.0.0/40"}`: "spec.cidr",
+		`{"cidr":"10.0.0.1"}`:    `spec.cidr: "10.0.0.1" has no prefix length`,
+		`{"cidr":"x","ipipMode":"maybe"}`: `spec.cidr: "x" is not an address; ` +
+			`spec.ipipMode: "maybe"`,
 	} {
 		if p, err := decodeIPPool(Key{Name: "p"}, []byte(`{"spec":`+spec+`}`)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v %v, want %q", spec, p, err, want)
+		}
+	}
+}
+
+// To Calico a mode that it does not know is Never, and it routes by no blockSize.
+func TestDecodeIPPoolThatIsPartlyWrong(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"cidr":"10.0.0.0/16","blockSize":19}`: "spec.blockSize: 19 is not from 20 to 32, " +
+			"26 counts",
+		`{"cidr":"fd12::/64","blockSize":26}`: "spec.blockSize",
+		`{"cidr":"10.0.0.0/16","ipipMode":"always","disableBGPExport":true}`: "spec.ipipMode: " +
+			`"always" is none of Never, Always, CrossSubnet, Never counts`,
+		`{"cidr":"10.0.0.0/16","vxlanMode":"Off"}`: "spec.vxlanMode",
+	} {
+		s := NewStore("edge-1")
+		s.Put(resources+"ippools/p", []byte(`{"spec":`+spec+`}`))
+		got := s.Snapshot(1)
+		p := got.IPPools["p"]
+		if !p.CIDR.IsValid() || p.IPIPMode != EncapNever || p.VXLANMode != EncapNever ||
+			p.BlockSize != 26 && p.BlockSize != 122 ||
+			p.DisableBGPExport != strings.Contains(spec, "disableBGPExport") ||
+			len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Err, want) {
+			t.Errorf("%s: %+v, problems %v, want %q", spec, p, got.Problems, want)
 		}
 	}
 }

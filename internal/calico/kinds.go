@@ -19,7 +19,7 @@ type contents struct {
 
 // kinds has an entry for each kind that is read. It is never changed.
 var kinds = map[Kind]anyKind{
-	KindNode: kind[string, Node]{decode: decodeNode, index: Key.name,
+	KindNode: kind[string, Node]{after: decodeNode, index: Key.name,
 		in: func(c *contents) *map[string]Node { return &c.Nodes }},
 	KindIPPool: kind[string, IPPool]{decode: decodeIPPool, index: Key.name,
 		in: func(c *contents) *map[string]IPPool { return &c.IPPools }},
@@ -75,16 +75,18 @@ var kinds = map[Kind]anyKind{
 
 // kind says how items of one kind are decoded, which of them a node reads, and where they are kept.
 type kind[K comparable, V any] struct {
-	decode func(Key, []byte) (V, error) // nil: it is not in etcd
-	index  func(Key) K
-	in     func(*contents) *map[K]V
-	read   func(k Key, node string) bool // nil: each
-	here   func(v V, node string) bool   // nil: each; others are as if absent
+	decode func(Key, []byte) (V, error) // nil: it is not in etcd, or there is after
+	// after decodes what may keep fields of the item before, which is zero if there was none.
+	after func(k Key, value []byte, before V) (V, error)
+	index func(Key) K
+	in    func(*contents) *map[K]V
+	read  func(k Key, node string) bool // nil: each
+	here  func(v V, node string) bool   // nil: each; others are as if absent
 }
 
 // anyKind is a kind of any types.
 type anyKind interface {
-	item(k Key, value []byte) Item
+	item(k Key, value []byte, before any) Item
 	isRead(k Key, node string) bool
 	isHere(v any, node string) bool
 	empty(c *contents)
@@ -94,10 +96,15 @@ type anyKind interface {
 }
 
 // Decode returns the item that a value stands for, as etcd has it. k is of a kind that is read.
-func Decode(k Key, value []byte) Item { return kinds[k.Kind].item(k, value) }
+func Decode(k Key, value []byte) Item { return kinds[k.Kind].item(k, value, nil) }
 
-func (d kind[K, V]) item(k Key, value []byte) Item {
-	v, err := d.decode(k, value)
+func (d kind[K, V]) item(k Key, value []byte, before any) Item {
+	if d.after == nil {
+		v, err := d.decode(k, value)
+		return decoded(k, v, err)
+	}
+	was, _ := before.(V)
+	v, err := d.after(k, value, was)
 	return decoded(k, v, err)
 }
 

@@ -10,7 +10,9 @@ import (
 	"strings"
 )
 
-func decodeNode(k Key, value []byte) (Node, error) {
+// decodeNode decodes a Node. BGP does not depend on the addresses of tunnels, so that what before
+// says counts in place of one that cannot be used.
+func decodeNode(k Key, value []byte, before Node) (Node, error) {
 	var spec struct {
 		BGP struct {
 			ASNumber                asNumber `json:"asNumber"`
@@ -58,21 +60,35 @@ func decodeNode(k Key, value []byte) (Node, error) {
 				"dotted quad", id))
 		}
 	}
+	bgp := oneLine(errs)
 	for _, t := range []struct {
-		field, text string
-		v6          bool
-		into        *netip.Addr
+		field, text  string
+		v6           bool
+		into, before *netip.Addr
 	}{
-		{"spec.bgp.ipv4IPIPTunnelAddr", spec.BGP.IPv4IPIPTunnelAddr, false, &n.IPv4IPIPTunnelAddr},
-		{"spec.ipv4VXLANTunnelAddr", spec.IPv4VXLANTunnelAddr, false, &n.IPv4VXLANTunnelAddr},
-		{"spec.ipv6VXLANTunnelAddr", spec.IPv6VXLANTunnelAddr, true, &n.IPv6VXLANTunnelAddr},
-		{"spec.wireguard.interfaceIPv4Address", spec.Wireguard.IPv4, false, &n.WireguardIPv4},
-		{"spec.wireguard.interfaceIPv6Address", spec.Wireguard.IPv6, true, &n.WireguardIPv6},
+		{"spec.bgp.ipv4IPIPTunnelAddr", spec.BGP.IPv4IPIPTunnelAddr, false,
+			&n.IPv4IPIPTunnelAddr, &before.IPv4IPIPTunnelAddr},
+		{"spec.ipv4VXLANTunnelAddr", spec.IPv4VXLANTunnelAddr, false,
+			&n.IPv4VXLANTunnelAddr, &before.IPv4VXLANTunnelAddr},
+		{"spec.ipv6VXLANTunnelAddr", spec.IPv6VXLANTunnelAddr, true,
+			&n.IPv6VXLANTunnelAddr, &before.IPv6VXLANTunnelAddr},
+		{"spec.wireguard.interfaceIPv4Address", spec.Wireguard.IPv4, false,
+			&n.WireguardIPv4, &before.WireguardIPv4},
+		{"spec.wireguard.interfaceIPv6Address", spec.Wireguard.IPv6, true,
+			&n.WireguardIPv6, &before.WireguardIPv6},
 	} {
-		*t.into, err = ParseHostAddr(t.text, t.v6)
-		errs = append(errs, wrapField(t.field, err))
+		if *t.into, err = ParseHostAddr(t.text, t.v6); err != nil {
+			*t.into = *t.before
+			errs = append(errs, wrapField(t.field, err))
+		}
 	}
-	return n, oneLine(errs)
+	switch err := oneLine(errs); {
+	case bgp != nil:
+		return n, err
+	case err != nil:
+		return n, partialError(err.Error() + " (what it said before counts)")
+	}
+	return n, nil
 }
 
 // hostAddresses returns the first address of each family in spec.addresses by which other nodes may
@@ -122,23 +138,28 @@ func decodeIPPool(k Key, value []byte) (IPPool, error) {
 		return IPPool{}, err
 	}
 	cidr, err := ParseNetwork(spec.CIDR)
+	if err == nil && !strings.Contains(spec.CIDR, "/") {
+		err = fmt.Errorf("%q has no prefix length", spec.CIDR)
+	}
 	errs := []error{wrapField("spec.cidr", err)}
+	unusable := err != nil
 	blockSize, shortest, longest := 26, 20, 32
 	if cidr.IsValid() && cidr.Addr().Is6() {
 		blockSize, shortest, longest = 122, 116, 128
 	}
-	if spec.BlockSize != 0 {
+	switch {
+	case spec.BlockSize == 0 || unusable:
+	case spec.BlockSize < shortest || spec.BlockSize > longest:
+		errs = append(errs, fmt.Errorf("spec.blockSize: %d is not from %d to %d, %d counts",
+			spec.BlockSize, shortest, longest, blockSize))
+	default:
 		blockSize = spec.BlockSize
-		if err == nil && (blockSize < shortest || blockSize > longest) {
-			errs = append(errs, fmt.Errorf("spec.blockSize: %d is not from %d to %d", blockSize,
-				shortest, longest))
-		}
 	}
 	ipip, err := parseEncapMode(spec.IPIPMode)
 	errs = append(errs, wrapField("spec.ipipMode", err))
 	vxlan, err := parseEncapMode(spec.VXLANMode)
 	errs = append(errs, wrapField("spec.vxlanMode", err))
-	return IPPool{
+	p := IPPool{
 		Name:             k.Name,
 		CIDR:             cidr,
 		IPIPMode:         ipip,
@@ -146,9 +167,15 @@ func decodeIPPool(k Key, value []byte) (IPPool, error) {
 		Disabled:         spec.Disabled,
 		DisableBGPExport: spec.DisableBGPExport,
 		BlockSize:        blockSize,
-	}, oneLine(errs)
+	}
+	err = oneLine(errs)
+	if err != nil && !unusable {
+		err = partialError(err.Error())
+	}
+	return p, err
 }
 
+// parseEncapMode returns Never for what is no mode, as Calico does (libcalico-go, IPPoolV3ToV1).
 func parseEncapMode(m EncapMode) (EncapMode, error) {
 	switch m {
 	case "":
@@ -156,7 +183,7 @@ func parseEncapMode(m EncapMode) (EncapMode, error) {
 	case EncapNever, EncapAlways, EncapCrossSubnet:
 		return m, nil
 	}
-	return "", fmt.Errorf("%q is none of Never, Always, CrossSubnet", m)
+	return EncapNever, fmt.Errorf("%.40q is none of Never, Always, CrossSubnet, Never counts", m)
 }
 
 // IsInherited reports whether workloads have a label from profiles, as those of namespaces and

@@ -104,7 +104,7 @@ func (s *Store) Put(key string, value []byte) {
 		!bytes.Contains(value, []byte(s.node)):
 		s.Delete(key)
 	case kind != nil && kind.isRead(k, s.node):
-		s.Set(key, kind.item(k, value))
+		s.Set(key, kind.item(k, value, s.Value(k)))
 	}
 }
 

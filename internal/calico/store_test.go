@@ -158,6 +158,41 @@ func TestABadUpdateLeavesTheItemAsItWas(t *testing.T) {
 	}
 }
 
+// BGP does not depend on a tunnel's address: confd does not read it.
+func TestABadTunnelAddressLeavesTheNodeInUse(t *testing.T) {
+	s := NewStore("edge-1")
+	key := resources + "nodes/edge-9"
+	put := func(bgp, ipip, vxlan6 string) *Snapshot {
+		s.Put(key, fmt.Appendf(nil, `{"spec":{"bgp":{"ipv4Address":%q,"ipv4IPIPTunnelAddr":%q},
+			"ipv6VXLANTunnelAddr":%q}}`, bgp, ipip, vxlan6))
+		return s.Snapshot(1)
+	}
+	for _, tc := range []struct {
+		bgp, ipip, vxlan6, want, problem string
+	}{
+		{"172.20.8.9/24", "10.0.0", "fd00::9", "172.20.8.9/24 invalid IP fd00::9",
+			`spec.bgp.ipv4IPIPTunnelAddr: "10.0.0" is not an address (what it said before counts)`},
+		{"172.20.8.9/24", "10.0.0.1", "fd00::9", "172.20.8.9/24 10.0.0.1 fd00::9", ""},
+		{"172.20.8.10/24", "10.0.0", "fd00::a", "172.20.8.10/24 10.0.0.1 fd00::a",
+			"ipv4IPIPTunnelAddr"},
+		{"172.20.8.10/24", "", "10.0.0.1", "172.20.8.10/24 invalid IP fd00::a",
+			"other address family"},
+		{"172.20.8", "10.0.0.3", "x", "172.20.8.10/24 invalid IP fd00::a",
+			"spec.bgp.ipv4Address"},
+	} {
+		got := put(tc.bgp, tc.ipip, tc.vxlan6)
+		n, problem := got.Nodes["edge-9"], ""
+		if len(got.Problems) == 1 {
+			problem = got.Problems[0].Err
+		}
+		said := fmt.Sprintf("%v %v %v", n.IPv4, n.IPv4IPIPTunnelAddr, n.IPv6VXLANTunnelAddr)
+		if said != tc.want ||
+			!strings.Contains(problem, tc.problem) || tc.problem == "" && problem != "" {
+			t.Errorf("%+v: %s, problem %q", tc, said, problem)
+		}
+	}
+}
+
 func TestABadItemIsLeftOutAndTheRestGoesOn(t *testing.T) {
 	s := NewStore("edge-1")
 	s.Put(resources+"nodes/b", []byte(`{`))
