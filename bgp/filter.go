@@ -313,10 +313,25 @@ func localPrefOf(priority int) (uint32, error) {
 	return uint32(maxPriority - priority), nil
 }
 
+// fieldsOf counts the fields of an operation, of which one is to be set.
+func fieldsOf(o calico.BGPFilterOperation) (n int) {
+	for _, set := range []bool{o.AddCommunity != "", len(o.PrependASPath) > 0,
+		o.SetPriority != 0} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
 	var out []Operation
 	for i, o := range all {
 		var op Operation
+		if n := fieldsOf(o); n > 1 {
+			return nil, fmt.Errorf("operations[%d] has %d of addCommunity, prependASPath, "+
+				"setPriority", i, n)
+		}
 		switch {
 		case o.AddCommunity != "":
 			c, err := ParseCommunity(o.AddCommunity)

@@ -257,6 +257,8 @@ func TestBadRules(t *testing.T) {
 		{accept(filterRule{Operations: []filterOperation{{SetPriority: -1}}}),
 			"operations[0]: priority -1 is not in 1…2147483646"},
 		{accept(filterRule{Operations: []filterOperation{{}}}), "operations[0] is empty"},
+		{accept(filterRule{Operations: []filterOperation{{AddCommunity: "1:2", SetPriority: 9}}}),
+			"operations[0] has 2 of addCommunity, prependASPath, setPriority"},
 	} {
 		good := accept(filterRule{CIDR: "10.0.0.0/8", MatchOperator: "In"})
 		f, problems := readFilter(calico.BGPFilter{

@@ -241,25 +241,16 @@ func decodeFilterRule(raw []byte) (BGPFilterRule, error) {
 	if s.Communities != nil {
 		r.Communities = append([]string{}, s.Communities.Values...)
 	}
-	for i, o := range s.Operations {
+	for _, o := range s.Operations {
 		var op BGPFilterOperation
-		set := 0
 		if o.AddCommunity != nil {
 			op.AddCommunity = o.AddCommunity.Value
-			set++
 		}
 		if o.PrependASPath != nil {
 			op.PrependASPath = asNumbers(o.PrependASPath.Prefix)
-			set++
 		}
 		if o.SetPriority != nil {
 			op.SetPriority = o.SetPriority.Value
-			set++
-		}
-		if set != 1 {
-			return BGPFilterRule{},
-				fmt.Errorf("operations[%d]: has %d of addCommunity, prependASPath, "+
-					"setPriority, not one", i, set)
 		}
 		r.Operations = append(r.Operations, op)
 	}

@@ -85,7 +85,7 @@ type BGPFilterRule struct {
 // PrefixLengthRange bounds a prefix length; nil means unbounded.
 type PrefixLengthRange struct{ Min, Max *int }
 
-// BGPFilterOperation changes a route that a rule accepts; exactly one field is set.
+// BGPFilterOperation changes a route that a rule accepts; one field is to be set.
 type BGPFilterOperation struct {
 	AddCommunity  string
 	PrependASPath []uint32

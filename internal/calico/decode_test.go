@@ -2,6 +2,7 @@ package calico
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -320,10 +321,15 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
+	// Package bgp knows what to do without a time that cannot be sent.
+	got, err = decodeBGPConfiguration(Key{Name: "default"},
+		[]byte(`{"spec":{"nodeMeshMaxRestartTime":"-1s","asNumber":1}}`))
+	if err != nil || *got.NodeMeshMaxRestartTime != -time.Second || got.ASNumber != 1 {
+		t.Errorf("%+v %v", got, err)
+	}
 	for spec, want := range map[string]string{
 		`{"listenPort":70000}`:              "listenPort",
 		`{"nodeMeshMaxRestartTime":"soon"}`: `"soon" is not a duration`,
-		`{"nodeMeshMaxRestartTime":"-1s"}`:  "is not a duration",
 		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
 		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
 	} {
@@ -401,12 +407,17 @@ func TestDecodeBGPFilter(t *testing.T) {
 			t.Errorf("communities %s: %+v, %v", none, f, err)
 		}
 	}
-	for _, ops := range []string{`[{}]`,
-		`[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`} {
-		_, err := decodeBGPFilter(Key{Name: "f"},
-			[]byte(`{"spec":{"importV6":[{"action":"Accept","operations":`+ops+`}]}}`))
-		if err == nil || !strings.Contains(err.Error(), "spec.importV6[0]: operations[0]") {
-			t.Errorf("%s: %v", ops, err)
+	// An operation that makes no sense costs its rule, which package bgp leaves out.
+	for ops, want := range map[string]BGPFilterOperation{
+		`[{}]`: {}, `[null]`: {}, `[{"addCommunity":null}]`: {}, `[{"setPriority":{}}]`: {},
+		`[{"addCommunity":{"value":"1:2"},"setPriority":{"value":9}}]`: {AddCommunity: "1:2",
+			SetPriority: 9},
+	} {
+		f, err := decodeBGPFilter(Key{Name: "f"}, []byte(`{"spec":{"importV6":[`+
+			`{"action":"Accept","operations":`+ops+`},{"action":"Reject"}]}}`))
+		if err != nil || len(f.ImportV6) != 2 ||
+			!reflect.DeepEqual(f.ImportV6[0].Operations, []BGPFilterOperation{want}) {
+			t.Errorf("%s: %+v %v", ops, f, err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func asNumbers(in []asNumber) []uint32 {
 	return out
 }
 
-// duration is a Go duration in a string ("2m0s"), never negative.
+// duration is a Go duration in a string ("2m0s").
 type duration time.Duration
 
 func (d *duration) UnmarshalJSON(b []byte) error {
@@ -61,7 +61,7 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	v, err := time.ParseDuration(s)
-	if err != nil || v < 0 {
+	if err != nil {
 		return fmt.Errorf("%q is not a duration", s)
 	}
 	*d = duration(v)
