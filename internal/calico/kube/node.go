@@ -173,11 +173,11 @@ func convertNode(name string, n nodeObject, before calico.Node, podCIDRs bool) (
 	return out, nil
 }
 
-// staticTunnels are the tunnel addresses of a node whose pods have addresses by host-local: the
-// first of its podCIDR.
+// staticTunnels are the tunnel addresses of a node whose pods have addresses by host-local: the one
+// behind that of its podCIDR.
 func staticTunnels(n nodeObject) map[string]string {
 	first := ""
-	if p, err := calico.ParseNetwork(n.Spec.PodCIDR); err == nil && p.Addr().Is4() {
+	if p, err := calico.ParseHostPrefix(n.Spec.PodCIDR, false); err == nil {
 		first = p.Addr().Next().String()
 	}
 	all := map[string]string{ipipNote: first}
