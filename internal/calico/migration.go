@@ -1,8 +1,7 @@
 package calico
 
 // migrationEnd is an end of a LiveMigration: an endpoint, or all of a workload. Upstream has
-// targets by selector, too, which are never stored: it makes them of what KubeVirt stores. Its type
-// has no JSON tags, hence capital names; encoding/json accepts both.
+// targets by selector, too, which are never stored: it makes them of what KubeVirt stores.
 type migrationEnd struct {
 	WorkloadEndpoint *migrationIdentifier `json:"workloadEndpoint"`
 	Workload         *migrationIdentifier `json:"workload"`
