@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +45,7 @@ func (d Dir) Lookup(ref calico.SecretKeyRef) (string, error) {
 	if err != nil {
 		return "", d.sayWhy(name, err)
 	}
-	password := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	password := withoutLineEnd(raw)
 	switch {
 	case password == "":
 		return "", fmt.Errorf("%s: %w", filepath.Join(string(d), name), errEmpty)

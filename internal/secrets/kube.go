@@ -51,7 +51,8 @@ func NewKube(client *kubernetes.Client, namespace string, log *slog.Logger) *Kub
 	}
 }
 
-// Lookup returns the password as it is stored, or a one-line reason why there is none.
+// Lookup returns the password as it is stored, without the final line end, or a one-line reason why
+// there is none.
 func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 	if err := checkRef(ref); err != nil {
 		return "", err
@@ -70,15 +71,16 @@ func (k *Kube) Lookup(ref calico.SecretKeyRef) (string, error) {
 	if s.data == nil {
 		return "", fmt.Errorf("secret %s/%s: %w", k.namespace, ref.Name, s.problem)
 	}
-	password, ok := s.data[ref.Key]
+	raw, ok := s.data[ref.Key]
+	password := withoutLineEnd(raw)
 	switch {
 	case !ok:
 		return "", fmt.Errorf("secret %s/%s has no key %s", k.namespace, ref.Name, ref.Key)
-	case len(password) == 0:
+	case password == "":
 		return "", fmt.Errorf("secret %s/%s, key %s: %w", k.namespace, ref.Name, ref.Key,
 			errEmpty)
 	}
-	return string(password), nil
+	return password, nil
 }
 
 // Run follows the Secrets that are looked up until ctx ends.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"vpp-route-agent/internal/calico"
 )
@@ -31,3 +32,8 @@ func checkRef(ref calico.SecretKeyRef) error {
 }
 
 var errEmpty = errors.New("it is empty")
+
+// withoutLineEnd strips one line end, which an editor or echo has added.
+func withoutLineEnd(raw []byte) string {
+	return strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+}
