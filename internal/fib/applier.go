@@ -99,6 +99,11 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 		if err == nil && kept.version < journalVersion || errors.Is(err, fs.ErrNotExist) {
 			e.takeEarlier(&kept, a)
 		}
+		if err == nil && kept.version == journalVersion {
+			if a.err = e.addLinks(ctx, &kept); a.err != nil {
+				return
+			}
+		}
 		if err == nil && !journal.objectsOnly {
 			a.found.how, a.found.interfaces = "journal", kept.interfaces
 			a.found.records, a.found.count = kept.all, len(kept.digests)
@@ -118,11 +123,7 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	if _, isBulk := e.dataplane.(Bulk); isBulk && err == nil && !objectsKnown {
 		objects, err = e.list(ctx, route.MadeLink, route.TunnelEndpoint)
 	}
-	if err != nil {
-		a.err = err
-		if ctx.Err() == nil {
-			e.log.Warn("listing the data plane", "err", err)
-		}
+	if a.err = e.couldList(ctx, err); a.err != nil {
 		return
 	}
 	a.found.how, a.found.count, a.found.interfaces = "listing", len(routes), a.interfaces
@@ -147,6 +148,30 @@ func (e *Engine) adopt(ctx context.Context, journal *journal, a *adoptJob) {
 	}
 	journal.rewrite(a.identity, a.interfaces, a.found.records)
 	e.log.Info("adopted", "from", "listing", "routes", a.found.count)
+}
+
+// couldList returns err, and logs it unless the agent ends.
+func (e *Engine) couldList(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil {
+		e.log.Warn("listing the data plane", "err", err)
+	}
+	return err
+}
+
+// addLinks adds the interfaces of tunnels that have our mark, and of which the journal does not
+// tell: it may be an older copy.
+func (e *Engine) addLinks(ctx context.Context, kept *journalled) error {
+	if _, isBulk := e.dataplane.(Bulk); !isBulk {
+		return nil
+	}
+	links, err := e.list(ctx, route.MadeLink)
+	for _, o := range links {
+		k := o.Key()
+		if _, known := kept.objects[k]; !known {
+			kept.settle(record{object: &k, digest: o.Digest()})
+		}
+	}
+	return e.couldList(ctx, err)
 }
 
 // takeEarlier takes over what another file than the journal says.

@@ -510,6 +510,33 @@ func TestInterfacesOfALostJournalAreSwept(t *testing.T) {
 	})
 }
 
+// So do those that are not in the journal, which is an older copy.
+func TestInterfacesThatAnOlderJournalLacksAreSwept(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		first, second := route.Link{Name: "tunl0"}, route.Link{Name: "vxlan.calico"}
+		r.setObjects(route.Own, first)
+		synctest.Wait()
+		older, err := os.ReadFile(r.Engine.keeps.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.setObjects(route.Own, first, second)
+		synctest.Wait()
+		r.stop()
+		if err := os.WriteFile(r.Engine.keeps.path, older, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.dp.printObjectOps()
+		r.again()
+		r.setObjects(route.Own, first)
+		time.Sleep(time.Minute)
+		check(t, "before all is known", r.dp.printObjectOps())
+		r.AllowSweep()
+		time.Sleep(time.Minute)
+		check(t, "then", r.dp.printObjectOps(), "del new interface vxlan.calico")
+	})
+}
+
 // What is wanted on such an interface is ours, too, though it is there already.
 func TestAddressOnAnInterfaceOfALostJournal(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
