@@ -2,6 +2,7 @@ package vpp_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"vpp-route-agent/internal/dataplanetest"
@@ -70,9 +71,13 @@ func TestDataplaneVPPTest(t *testing.T) {
 		NoHopCounts: vpp.ErrNoHopCounts,
 		SetLink:     func(_ *testing.T, name string, up bool) { s.SetLink(name, up) },
 		AddLink: func(_ *testing.T, table uint32) (string, func()) {
-			s.AddInterface("bare")
-			s.Bind("bare", table)
-			return "bare", func() { s.Bind("bare", 0); s.RemoveInterface("bare") }
+			name := "bare"
+			if slices.Contains(s.Interfaces(), name) {
+				name = "bare2"
+			}
+			s.AddInterface(name)
+			s.Bind(name, table)
+			return name, func() { s.Bind(name, 0); s.RemoveInterface(name) }
 		},
 		Made:         func(_ *testing.T, name string) (string, uint32) { return s.Made(name) },
 		HostLink:     hostLink,

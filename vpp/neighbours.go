@@ -51,7 +51,7 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	if err != nil {
 		return declined(err.Error())
 	}
-	if was, ok := l.survivors.orphan(k, on); ok {
+	for _, was := range l.survivors.orphans(k, on) {
 		err := l.setNeighbour(ctx, ip_neighbor.IPNeighbor{
 			SwIfIndex: interface_types.InterfaceIndex(was.index),
 			IPAddress: encodeAddress(n.Address)}, false)
@@ -149,6 +149,7 @@ func (l *session) deleteNeighbours(ctx context.Context,
 			return err
 		}
 	}
+	l.survivors.removedFrom(uint32(on), route.StaticNeighbour)
 	return nil
 }
 

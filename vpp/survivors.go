@@ -2,6 +2,7 @@ package vpp
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"vpp-route-agent/internal/route"
@@ -23,9 +24,13 @@ func (l *session) findLinkID(ctx context.Context, name string) (linkID, error) {
 	return linkID{index, l.gone.count(index)}, err
 }
 
+// put notes that k is on an interface. What had its name on an earlier one with the index is not.
 func (s *survivors) put(k route.ObjectKey, on linkID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, key := range s.inWay(k, on) {
+		delete(s.on, key)
+	}
 	if s.on == nil {
 		s.on = map[route.ObjectKey]linkID{}
 	}
@@ -38,16 +43,38 @@ func (s *survivors) removed(k route.ObjectKey) {
 	delete(s.on, k)
 }
 
-// isOrphan reports whether k was put on an interface that is gone.
-func (s *survivors) isOrphan(k route.ObjectKey, now linkID) bool {
-	_, ok := s.orphan(k, now)
-	return ok
-}
-
-// orphan returns that interface.
-func (s *survivors) orphan(k route.ObjectKey, now linkID) (was linkID, ok bool) {
+// removedFrom notes that all objects of a kind were deleted from the interface with that index, and
+// from those that had it before.
+func (s *survivors) removedFrom(index uint32, kind route.ObjectKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, ok = s.on[k]
-	return was, ok && was != now
+	maps.DeleteFunc(s.on, func(k route.ObjectKey, on linkID) bool {
+		return on.index == index && k.Kind == kind
+	})
+}
+
+// isOrphan reports whether what VPP has as k was put on an interface that is gone.
+func (s *survivors) isOrphan(k route.ObjectKey, now linkID) bool {
+	return len(s.orphans(k, now)) > 0
+}
+
+// orphans returns these interfaces: k was on them, or they had the index.
+func (s *survivors) orphans(k route.ObjectKey, now linkID) (were []linkID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range s.inWay(k, now) {
+		were = append(were, s.on[key])
+	}
+	return were
+}
+
+// inWay is orphans by what was put there. The caller has locked.
+func (s *survivors) inWay(k route.ObjectKey, now linkID) (keys []route.ObjectKey) {
+	for key, was := range s.on {
+		if was != now && (key == k ||
+			was.index == now.index && key.Kind == k.Kind && key.Name == k.Name) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }

@@ -224,6 +224,57 @@ var objectCases = []testCase{
 			}
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}},
+	{"a neighbour leaves what has the old index of its interface", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			_, removeNext := b.addLink(t)
+			for _, n := range neighbours(name) {
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+			}
+			remove()
+			removeNext()
+			again, remove := b.addLink(t) // it gets the index that was freed last
+			defer remove()
+			other, removeOther := b.addLink(t)
+			defer removeOther()
+			if again != name {
+				t.Fatalf("%s came back as %s", name, again)
+			}
+			others := neighbours(other)
+			for i, n := range neighbours(name) {
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				if b.hasObject(t, others[i]) {
+					t.Errorf("there is %s", others[i].Key())
+				}
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			}
+		}},
+	{"a neighbour replaces that of another interface which had the index", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			_, removeNext := b.addLink(t)
+			for _, n := range neighbours(name) {
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+			}
+			remove()
+			removeNext()
+			_, remove = b.addLink(t)
+			defer remove()
+			other, removeOther := b.addLink(t)
+			defer removeOther()
+			for i, n := range neighbours(other) {
+				if b.hasObject(t, n) {
+					t.Errorf("there is %s", n.Key()) // it leads nowhere
+				}
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				must(t, b.Dataplane.PutObject(b.context(t), neighbours(name)[i]))
+				if !b.hasObject(t, n) {
+					t.Errorf("there is no %s", n.Key())
+				}
+				must(t, b.Dataplane.DeleteObject(b.context(t), neighbours(name)[i].Key()))
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			}
+		}},
 	{"an interface of ours has no neighbours of one that had its index", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
