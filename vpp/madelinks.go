@@ -109,7 +109,10 @@ func readMade(ctx context.Context, l *session, k route.ObjectKey) (route.Object,
 	if err != nil || d == nil {
 		return nil, err
 	}
-	m := markFor(d, k.Interface)
+	m, err := l.digestNow(ctx, d, k.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("read interface %s: %w", k.Interface, err)
+	}
 	if m == 0 && l.isUnmarked(d, route.Link{Name: k.Interface}) {
 		m = unfinished
 	}
@@ -153,8 +156,10 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	claimed := claimFor(all, want.Name)
 	var before []*interfaces.SwInterfaceDetails
 	for _, d := range all {
-		marked := markFor(d, want.Name)
+		marked, err := l.digestNow(ctx, d, want.Name)
 		switch {
+		case err != nil:
+			return err
 		case l.isUnmarked(d, want), claimed.covers(d):
 		case !isNamed(d, want.Name):
 			continue

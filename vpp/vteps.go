@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+
+	"vpp-route-agent/internal/route"
 )
 
 // vteps are the VXLAN tunnels of ours, by the nodes' addresses. The zero value is ready to use.
@@ -43,6 +45,18 @@ func (v *vteps) outer(index uint32) (netip.Addr, bool) {
 	defer v.mu.Unlock()
 	a, ok := v.byIndex[index]
 	return a, ok
+}
+
+// some returns any tunnel of an interface.
+func (v *vteps) some(name string) (outer netip.Addr, index uint32, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for outer, index := range v.byOuter {
+		if route.VXLAN.Interface(outer) == name {
+			return outer, index, true
+		}
+	}
+	return outer, 0, false
 }
 
 // all returns a copy, by the nodes' addresses.

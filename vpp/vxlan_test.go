@@ -351,6 +351,45 @@ func TestVXLANTunnelThatAnotherProgramChanges(t *testing.T) {
 	}
 }
 
+// What another program changes of the interface of tunnels is found: it is made anew, and they are.
+func TestInterfaceOfTunnelsThatAnotherProgramChanges(t *testing.T) {
+	ops, want := threeVTEPs()
+	s, a := startVXLAN(t)
+	ipip := testTunnel
+	ipip.MTU = 1480
+	for _, c := range []struct {
+		link   route.Link
+		change func(tag string)
+	}{
+		{testVXLAN, func(tag string) { s.SetMTU(tag, 1234) }},
+		{testVXLAN, func(tag string) { s.ChangeVXLAN(tag, "", "66:00:00:00:09:09") }},
+		{ipip, func(tag string) { s.SetMTU(tag, 1234) }},
+	} {
+		check(t, a.PutObject(t.Context(), c.link))
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		for _, tag := range s.Interfaces() {
+			if strings.HasSuffix(tag, ":"+c.link.Name) {
+				c.change(tag)
+			}
+		}
+		for _, isMade := range []bool{false, true} {
+			found, err := a.Object(t.Context(), c.link.Key())
+			check(t, err)
+			if is := found.Digest() == c.link.Digest(); is != isMade || !found.Marked() {
+				t.Errorf("%s: found %v, want it as it was made: %t", c.link.Name, found, isMade)
+			}
+			check(t, a.PutObject(t.Context(), c.link))
+		}
+		if _, mtu := s.Made(c.link.Name); mtu != uint32(c.link.MTU) {
+			t.Errorf("%s has MTU %d", c.link.Name, mtu)
+		}
+		a.ApplyObjects(t.Context(), ops, func(_ int, err error) { check(t, err) })
+		if got := s.VXLANTunnels(); !slices.Equal(got, want) {
+			t.Errorf("VPP has\n%s", strings.Join(got, "\n"))
+		}
+	}
+}
+
 // An interface that is refused half-way is not left: it may not be wanted any more.
 func TestInterfaceThatIsRefusedHalfway(t *testing.T) {
 	s := newServer(t)

@@ -134,6 +134,31 @@ var vxlanCases = []testCase{
 				must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 			}
 		}},
+	{"the address of a VXLAN interface is put again when another program deletes it", VXLAN,
+		func(t *testing.T, b *bench) {
+			for _, six := range []bool{false, true} {
+				link := b.vxlan(six)
+				end := b.vtep(link, 2)
+				must(t, b.Dataplane.PutObject(b.context(t), link))
+				must(t, b.Dataplane.PutObject(b.context(t), end))
+				b.isMade(t, link)
+				own := route.Address{Interface: link.Name, Address: netip.PrefixFrom(
+					link.VXLAN.Address, link.VXLAN.Address.BitLen())}
+				must(t, b.Dataplane.DeleteObject(b.context(t), own.Key()))
+				found, err := b.Dataplane.Object(b.context(t), link.Key())
+				must(t, err)
+				if !found.Marked() || found.Digest() == link.Digest() {
+					t.Errorf("without its address there is %v", found)
+				}
+				must(t, b.Dataplane.PutObject(b.context(t), link))
+				b.isMade(t, link)
+				b.hasAll(t, own)
+				must(t, b.Dataplane.PutObject(b.context(t), end))
+				b.hasTunnels(t, end)
+				must(t, b.Dataplane.DeleteObject(b.context(t), end.Key()))
+				must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+			}
+		}},
 	{"routes lead through VXLAN tunnels", VXLAN, func(t *testing.T, b *bench) {
 		for _, six := range []bool{false, true} {
 			link := b.vxlan(six)
