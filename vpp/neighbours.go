@@ -130,26 +130,31 @@ func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
 	return nil
 }
 
-// deleteNeighbours deletes all static ones on an interface.
+// deleteNeighbours deletes all static ones on interfaces.
 func (l *session) deleteNeighbours(ctx context.Context,
-	on interface_types.InterfaceIndex) error {
-	var all []ip_neighbor.IPNeighbor
-	err := dump(ctx, l.conn, []request{&ip_neighbor.IPNeighborDump{SwIfIndex: on},
-		&ip_neighbor.IPNeighborDump{SwIfIndex: on, Af: ip_types.ADDRESS_IP6}},
-		func(_ int, d *ip_neighbor.IPNeighborDetails) {
-			if d.Neighbor.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
-				all = append(all, d.Neighbor)
-			}
-		})
+	on ...interface_types.InterfaceIndex) error {
+	if len(on) == 0 {
+		return nil
+	}
+	var dumps, deletions []request
+	for _, index := range on {
+		dumps = append(dumps, &ip_neighbor.IPNeighborDump{SwIfIndex: index},
+			&ip_neighbor.IPNeighborDump{SwIfIndex: index, Af: ip_types.ADDRESS_IP6})
+	}
+	err := dump(ctx, l.conn, dumps, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+		if d.Neighbor.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
+			deletions = append(deletions, &ip_neighbor.IPNeighborAddDel{Neighbor: d.Neighbor})
+		}
+	})
 	if err != nil {
+		return err // the reader may still be in the handler
+	}
+	if err := outcomeOf(change(ctx, l.conn, deletions), noSuchEntry); err != nil {
 		return err
 	}
-	for _, n := range all {
-		if err := l.setNeighbour(ctx, n, false); err != nil && !errors.Is(err, noSuchEntry) {
-			return err
-		}
+	for _, index := range on {
+		l.survivors.removedFrom(uint32(index), route.StaticNeighbour)
 	}
-	l.survivors.removedFrom(uint32(on), route.StaticNeighbour)
 	return nil
 }
 

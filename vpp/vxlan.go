@@ -418,13 +418,23 @@ func (l *session) ethernetInput(ctx context.Context, v6 bool) (uint32, error) {
 // setTunnels gives tunnels their settings. Those of the interface, which is made anew when they
 // change, are there for all; the MAC address of the node may change.
 func (l *session) setTunnels(ctx context.Context, all []*making) {
+	var isNew []interface_types.InterfaceIndex
+	for _, m := range all {
+		if !m.hasTag {
+			isNew = append(isNew, interface_types.InterfaceIndex(m.index))
+		}
+	}
+	// Those of an earlier interface with the index lead nowhere.
+	if err := l.deleteNeighbours(ctx, isNew...); err != nil {
+		for _, m := range all {
+			m.err = err
+		}
+		return
+	}
 	var reqs []request
 	var ends []int // of each in reqs
 	for _, m := range all {
 		index := interface_types.InterfaceIndex(m.index)
-		if !m.hasTag { // one of an earlier interface with the index leads nowhere
-			reqs = append(reqs, neighbourAt(m.index, "", false))
-		}
 		reqs = append(reqs,
 			&interfaces.SwInterfaceSetUnnumbered{IsAdd: true, SwIfIndex: m.link.SwIfIndex,
 				UnnumberedSwIfIndex: index},
@@ -438,11 +448,8 @@ func (l *session) setTunnels(ctx context.Context, all []*making) {
 	}
 	answers, from := change(ctx, l.conn, reqs), 0
 	for i, m := range all {
-		mine := answers[from:ends[i]]
-		if from = ends[i]; !m.hasTag && errors.Is(mine[0].err, noSuchEntry) {
-			mine = mine[1:]
-		}
-		m.err = outcomeOf(mine)
+		m.err = outcomeOf(answers[from:ends[i]])
+		from = ends[i]
 	}
 }
 

@@ -291,6 +291,23 @@ var objectCases = []testCase{
 			}
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}},
+	{"nor has a tunnel of VXLAN", Tables, func(t *testing.T, b *bench) {
+		link := b.vxlan(false)
+		must(t, b.Dataplane.PutObject(b.context(t), link))
+		name, remove := b.addLink(t)
+		for _, n := range neighbours(name) {
+			must(t, b.Dataplane.PutObject(b.context(t), n))
+		}
+		remove()
+		must(t, b.Dataplane.PutObject(b.context(t), b.vtep(link, 2)))
+		for _, n := range neighbours(name) {
+			k := route.Key{Prefix: route.HostPrefix(n.Address)}
+			if is, there := b.Dump(t)[k]; there {
+				t.Errorf("there is %s %s", k, is)
+			}
+		}
+		must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+	}},
 	{"cross-connects come, are changed and go", CrossConnects, func(t *testing.T, b *bench) {
 		for range 2 { // the second one gets the index of the first
 			from, remove := b.addLink(t)
