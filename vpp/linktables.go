@@ -65,6 +65,9 @@ func (l *session) tableOf(ctx context.Context, index uint32, six bool) (uint32, 
 }
 
 func (l *session) setTable(ctx context.Context, index uint32, six bool, table uint32) error {
+	if err := l.checkMove(ctx, index, six, table); err != nil {
+		return err
+	}
 	r, err := ask[interfaces.SwInterfaceSetTableReply](ctx, l.conn,
 		&interfaces.SwInterfaceSetTable{
 			SwIfIndex: interface_types.InterfaceIndex(index), IsIPv6: six, VrfID: table,

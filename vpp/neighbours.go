@@ -74,17 +74,22 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	return nil
 }
 
-// checkNeighbour returns an error if VPP would crash. The route of a static neighbour outlives its
-// interface, too. While no interface has that index, VPP 25.10 must not make another path to the
-// address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), nor deletes the neighbour.
-// Its command line alone shows paths of all sources of a route.
+// checkNeighbour returns an error if VPP would crash.
 func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) error {
-	if a.Is6() && a.IsLinkLocalUnicast() {
-		return nil // each interface has a table of its own
-	}
 	table, err := l.tableOf(ctx, on, a.Is6())
 	if err != nil {
 		return err
+	}
+	return l.checkNeighbourIn(ctx, table, a)
+}
+
+// checkNeighbourIn is checkNeighbour for a table. The route of a static neighbour outlives its
+// interface, too. While no interface has that index, VPP 25.10 must not make another path to the
+// address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), nor deletes the neighbour.
+// Its command line alone shows paths of all sources of a route.
+func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Addr) error {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return nil // each interface has a table of its own
 	}
 	p := route.HostPrefix(a)
 	_, there, err := l.lookup(ctx, table, p, true)
@@ -95,6 +100,28 @@ func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) e
 		if index, ok := deletedLink(line, a); ok {
 			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %s, which was "+
 				"deleted, and would crash", index))
+		}
+	}
+	return nil
+}
+
+// checkMove returns an error if VPP would crash as it moves neighbours to a table with their
+// interface.
+func (l *session) checkMove(ctx context.Context, on uint32, six bool, table uint32) error {
+	req := &ip_neighbor.IPNeighborDump{SwIfIndex: interface_types.InterfaceIndex(on)}
+	if six {
+		req.Af = ip_types.ADDRESS_IP6
+	}
+	var all []netip.Addr
+	err := dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+		all = append(all, decodeUnion(d.Neighbor.IPAddress.Un, six))
+	})
+	if err != nil {
+		return err // the reader may still be in the handler
+	}
+	for _, a := range all {
+		if err := l.checkNeighbourIn(ctx, table, a); err != nil {
+			return fmt.Errorf("neighbour %s: %w", a, err)
 		}
 	}
 	return nil

@@ -200,6 +200,40 @@ var objectCases = []testCase{
 			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
 			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 		}},
+	{"an interface with neighbours waits for those of a deleted one before it changes tables",
+		Tables, func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			for i, n := range neighbours(link.Name) {
+				in := route.InTable{Interface: link.Name,
+					Table: route.Table{TableID: route.TableID{ID: b.OtherTable, IPv6: i > 0}}}
+				must(t, b.Dataplane.PutObject(b.context(t), in))
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				must(t, b.Dataplane.PutObject(b.context(t), neighbours(name)[i]))
+			}
+			remove()
+			leave := func() (errs []error) {
+				for _, six := range []bool{false, true} {
+					k := route.InTable{Interface: link.Name,
+						Table: route.Table{TableID: route.TableID{IPv6: six}}}.Key()
+					errs = append(errs, b.Dataplane.DeleteObject(b.context(t), k))
+				}
+				return errs
+			}
+			for _, err := range leave() {
+				if err == nil {
+					t.Fatal("it has left its table") // VPP would have crashed
+				}
+			}
+			next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
+			must(t, b.Dataplane.PutObject(b.context(t), next))
+			for _, err := range leave() {
+				must(t, err)
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"a neighbour waits for one of a deleted interface that a route hides", Tables,
 		func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
