@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"go.fd.io/govpp/binapi/ethernet_types"
@@ -127,17 +128,19 @@ func (l *session) checkMove(ctx context.Context, on uint32, six bool, table uint
 	return nil
 }
 
-// deletedLink returns the index of an interface that is not there, which VPP shows in place of a
-// name, if the line is of a path over it to a.
+// deletedLink returns the index of an interface that is not there, if the line is of a path over it
+// to a. VPP shows "if_index:3" in place of a name, or "DELETED (3) (p2p)" of one that was not in
+// table 0.
 func deletedLink(line string, a netip.Addr) (index string, ok bool) {
-	words := strings.Fields(line)
-	if len(words) != 2 {
+	words := shownDeleted.FindStringSubmatch(line)
+	if words == nil {
 		return "", false
 	}
-	hop, err := netip.ParseAddr(words[0])
-	index, nameless := strings.CutPrefix(words[1], "if_index:")
-	return index, err == nil && hop == a && nameless
+	hop, err := netip.ParseAddr(words[1])
+	return words[2], err == nil && hop == a
 }
+
+var shownDeleted = regexp.MustCompile(`^\s*(\S+) (?:if_index:|DELETED \()(\d+)`)
 
 func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
 	n, on, err := l.neighbourOf(ctx, k)

@@ -178,28 +178,9 @@ var objectCases = []testCase{
 			is(^uint32(0))
 		}},
 	{"a neighbour waits until one of a deleted interface is out of its way", Tables,
-		func(t *testing.T, b *bench) {
-			name, remove := b.addLink(t)
-			link := route.Link{Name: "tenant", Kind: route.Loopback}
-			must(t, b.Dataplane.PutObject(b.context(t), link))
-			for _, n := range neighbours(name) {
-				must(t, b.Dataplane.PutObject(b.context(t), n))
-			}
-			remove()
-			for _, n := range neighbours(link.Name) {
-				if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
-					t.Errorf("%s was put", n.Key()) // VPP would have crashed
-				}
-			}
-			next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
-			must(t, b.Dataplane.PutObject(b.context(t), next))
-			for _, n := range neighbours(link.Name) {
-				must(t, b.Dataplane.PutObject(b.context(t), n))
-				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
-			}
-			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
-			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
-		}},
+		func(t *testing.T, b *bench) { b.waitsForNeighbour(t, 0) }},
+	{"a neighbour waits for one of an interface that was deleted in another table", Tables,
+		func(t *testing.T, b *bench) { b.waitsForNeighbour(t, b.OtherTable) }},
 	{"an interface with neighbours waits for those of a deleted one before it changes tables",
 		Tables, func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
@@ -522,6 +503,34 @@ func (b *bench) hasObject(t *testing.T, o route.Object) bool {
 		t.Errorf("found %v instead of %v", found, o)
 	}
 	return found != nil
+}
+
+// waitsForNeighbour has another program delete an interface in a table.
+func (b *bench) waitsForNeighbour(t *testing.T, table uint32) {
+	name, remove := b.addLink(t)
+	link := route.Link{Name: "tenant", Kind: route.Loopback}
+	must(t, b.Dataplane.PutObject(b.context(t), link))
+	for i, n := range neighbours(name) {
+		if table != 0 {
+			must(t, b.Dataplane.PutObject(b.context(t), route.InTable{Interface: name,
+				Table: route.Table{TableID: route.TableID{ID: table, IPv6: i > 0}}}))
+		}
+		must(t, b.Dataplane.PutObject(b.context(t), n))
+	}
+	remove()
+	for _, n := range neighbours(link.Name) {
+		if err := b.Dataplane.PutObject(b.context(t), n); err == nil {
+			t.Fatalf("%s was put", n.Key()) // VPP would have crashed
+		}
+	}
+	next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
+	must(t, b.Dataplane.PutObject(b.context(t), next))
+	for _, n := range neighbours(link.Name) {
+		must(t, b.Dataplane.PutObject(b.context(t), n))
+		must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+	}
+	must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
+	must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
 }
 
 // neighbours are one of each family.
