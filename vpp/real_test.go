@@ -255,20 +255,27 @@ var bucket = regexp.MustCompile(`(?m)^ +\[\d+\] \[@\d+\]: (?:\S+ via \S+|ipv[46]
 // egress counts the buckets of the entry's load balance.
 func (r *realVPP) egress(t *testing.T, k route.Key) map[string]int {
 	t.Helper()
+	shares, ok := r.shares(t, k)
+	if !ok {
+		t.Fatalf("VPP does not show %s", k)
+	}
+	return shares
+}
+
+// shares is egress; not ok: the entry is not there.
+func (r *realVPP) shares(t testing.TB, k route.Key) (shares map[string]int, ok bool) {
+	t.Helper()
 	family := "ip"
 	if k.Prefix.Addr().Is6() {
 		family = "ip6"
 	}
 	shown := r.cli(t, "show %s fib table %d %s", family, k.Table, k.Prefix)
 	_, forwarding, ok := strings.Cut(shown, "forwarding:")
-	if !ok {
-		t.Fatalf("show %s fib %s: %s", family, k, shown)
-	}
-	shares := map[string]int{}
+	shares = map[string]int{}
 	for _, found := range bucket.FindAllStringSubmatch(forwarding, -1) {
 		shares[found[1]]++
 	}
-	return shares
+	return shares, ok
 }
 
 func (r *realVPP) setLink(t *testing.T, name string, up bool) {
@@ -340,7 +347,9 @@ func (r *realVPP) memifSockets(t *testing.T) map[uint32]string {
 
 func (r *realVPP) cli(t testing.TB, format string, args ...any) string {
 	t.Helper()
-	reply, err := vlib.NewServiceClient(r.conn).CliInband(t.Context(),
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // GoVPP waits for ever
+	defer cancel()
+	reply, err := vlib.NewServiceClient(r.conn).CliInband(ctx,
 		&vlib.CliInband{Cmd: fmt.Sprintf(format, args...)})
 	check(t, err)
 	return reply.Reply
