@@ -61,7 +61,7 @@ type failure struct {
 	digest   uint64 // of the route refused; 0: a deletion
 	err      error
 	attempts int
-	next     time.Time
+	at, next time.Time
 	givenUp  bool // there is no next
 }
 
@@ -392,7 +392,7 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 		s.refusal = err
 		s.errors++
 	}
-	f := &failure{entry: e, digest: digest, err: err, attempts: 1}
+	f := &failure{entry: e, digest: digest, err: err, attempts: 1, at: s.now}
 	if before := s.failures[e]; before != nil && before.digest == digest {
 		f.attempts = before.attempts + 1
 	}
@@ -415,7 +415,7 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 // stays Failed until that succeeds: nobody is told that it can be used meanwhile.
 func (s *syncer) tryNow(e *entry) {
 	if f := s.failures[e]; f != nil {
-		again := &failure{entry: e, digest: f.digest, err: f.err, next: s.now}
+		again := &failure{entry: e, digest: f.digest, err: f.err, at: f.at, next: s.now}
 		s.failures[e] = again
 		heap.Push(&s.retries, again)
 	}

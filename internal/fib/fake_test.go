@@ -45,6 +45,7 @@ type fake struct {
 	listing    func()                // called before Routes returns what it has found
 	deleting   func(route.ObjectKey) // called before DeleteObject does
 	lookingUp  func(route.ObjectKey) // called before Object looks
+	refusing   func()                // called before PutObject refuses
 	slow       time.Duration         // PutObject takes so long
 	slowList   time.Duration         // Objects takes so long
 

@@ -91,6 +91,11 @@ func (d *fake) PutObject(_ context.Context, o route.Object) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if refusing := d.refusing; refusing != nil && d.refuseObject[o.Key()] != nil {
+		d.mu.Unlock()
+		refusing()
+		d.mu.Lock()
+	}
 	if err := d.reach(o.Key()); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ func (s *syncer) nextObject() (*object, time.Time) {
 	}
 	for len(x.soon) > 0 {
 		o := x.soon[0]
+		o.isSoon = false
 		if x.soon = x.soon[1:]; s.canLookUp(o) {
 			x.looking = o
 			return o, time.Time{}

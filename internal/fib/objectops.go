@@ -168,7 +168,7 @@ func (s *syncer) doubt(o *object) {
 		o.problem = nil
 		s.voidLookUp(o)
 		if o.is(isWaiting) {
-			s.objects.soon = append(s.objects.soon, o)
+			s.lookUpSoon(o)
 		}
 	}
 }

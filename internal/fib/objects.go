@@ -2,6 +2,7 @@ package fib
 
 import (
 	"cmp"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -39,6 +40,7 @@ type object struct {
 	put     time.Time         // acknowledged last, by this agent
 	pass    uint64            // the last of beginObjects in which a source wanted it
 	found   bool              // an interface of ours, and no journal tells what of ours is on it
+	isSoon  bool              // it is in objects.soon
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -300,6 +302,13 @@ func (s *syncer) reconsider(o *object) {
 		s.objects.leaving[o] = struct{}{}
 	}
 	if o.is(isWaiting) {
+		s.lookUpSoon(o)
+	}
+}
+
+func (s *syncer) lookUpSoon(o *object) {
+	if !o.isSoon {
+		o.isSoon = true
 		s.objects.soon = append(s.objects.soon, o)
 	}
 }
@@ -445,13 +454,13 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 		default:
 			s.drop(o)
 		}
-		if o.want != nil {
+		if o.want != nil && !s.isTried(o) {
 			if changed[o.key.Interface] {
 				delete(s.failures, o.entry)
 			}
 			s.tryNow(o.entry)
 			if !s.isListed(o.key) {
-				s.objects.soon = append(s.objects.soon, o)
+				s.lookUpSoon(o)
 			}
 		}
 		s.settle(o.entry)
@@ -459,6 +468,14 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 	if len(changed) > 0 {
 		s.listSoon()
 	}
+}
+
+// isTried reports whether o is an interface that is being made, or was refused so lately that
+// interfaces may have changed because of it: one that is refused halfway comes and goes.
+func (s *syncer) isTried(o *object) bool {
+	f := s.failures[o.entry]
+	return o.key.Kind == route.MadeLink && (o.is(isFlying) || f != nil &&
+		s.now.Sub(f.at) < factsDelay && !errors.Is(f.err, route.ErrNoLink))
 }
 
 // hasMade reports whether k is on an interface that we have made.

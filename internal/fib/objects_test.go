@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -602,6 +603,38 @@ func TestInterfaceMadeAnewDuringAListing(t *testing.T) {
 		r.setObjects(route.External)
 		time.Sleep(time.Minute)
 		check(t, "then", r.dp.printObjectOps())
+	})
+}
+
+// TestRefusedHalfway: the data plane makes an interface and refuses the rest, so it is deleted
+// again. That interfaces have changed is no reason to try again at once then, and nothing waits.
+func TestRefusedHalfway(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link, a := route.Link{Name: "loop7"}, on("eth0", "192.168.4.7/24")
+		r.setObjects(route.External, a)
+		r.dp.printObjectOps()
+		dp, attempts := r.dp, atomic.Int32{}
+		dp.state(func() {
+			dp.refuseObject[link.Key()] = errGone
+			dp.refusing = func() {
+				attempts.Add(1)
+				with := node("a")
+				with.Interfaces = append(with.Interfaces, route.Interface{Name: link.Name})
+				dp.tell(with)
+				time.Sleep(time.Millisecond)
+				dp.tell(node("a"))
+			}
+		})
+		r.setObjects(route.External, link)
+		time.Sleep(time.Second)
+		check(t, "the rest", dp.printObjectOps(), "del "+a.Key().String())
+		time.Sleep(time.Minute)
+		if n := attempts.Load(); n < 8 || n > 12 {
+			t.Errorf("%d attempts", n)
+		}
+		dp.state(func() { clear(dp.refuseObject) })
+		time.Sleep(lastRetry + lastRetry/4)
+		check(t, "the interface", dp.printObjectOps(), "put "+link.Key().String())
 	})
 }
 
