@@ -13,7 +13,7 @@ import (
 // been deleted and made again. It knows what this session has put. The zero value is ready to use.
 type survivors struct {
 	mu sync.Mutex
-	on map[route.ObjectKey]linkID
+	on map[route.ObjectKey]map[string]linkID // by anywhere, then by interface
 }
 
 // linkID tells an interface from another that had its index.
@@ -24,23 +24,38 @@ func (l *session) findLinkID(ctx context.Context, name string) (linkID, error) {
 	return linkID{index, l.gone.count(index)}, err
 }
 
+// anywhere is k without its interface.
+func anywhere(k route.ObjectKey) route.ObjectKey {
+	k.Interface = ""
+	return k
+}
+
 // put notes that k is on an interface. What had its name on an earlier one with the index is not.
 func (s *survivors) put(k route.ObjectKey, on linkID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range s.inWay(k, on) {
-		delete(s.on, key)
-	}
+	like := s.on[anywhere(k)]
+	maps.DeleteFunc(like, func(_ string, was linkID) bool { return was.isInWay(on) })
 	if s.on == nil {
-		s.on = map[route.ObjectKey]linkID{}
+		s.on = map[route.ObjectKey]map[string]linkID{}
 	}
-	s.on[k] = on
+	if like == nil {
+		like = map[string]linkID{}
+		s.on[anywhere(k)] = like
+	}
+	like[k.Interface] = on
 }
+
+// isInWay reports whether an interface had the index of another one before.
+func (l linkID) isInWay(now linkID) bool { return l.index == now.index && l != now }
 
 func (s *survivors) removed(k route.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.on, k)
+	like := s.on[anywhere(k)]
+	if delete(like, k.Interface); len(like) == 0 {
+		delete(s.on, anywhere(k))
+	}
 }
 
 // removedFrom notes that all objects of a kind were deleted from the interface with that index, and
@@ -48,8 +63,11 @@ func (s *survivors) removed(k route.ObjectKey) {
 func (s *survivors) removedFrom(index uint32, kind route.ObjectKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.on, func(k route.ObjectKey, on linkID) bool {
-		return on.index == index && k.Kind == kind
+	maps.DeleteFunc(s.on, func(k route.ObjectKey, like map[string]linkID) bool {
+		maps.DeleteFunc(like, func(_ string, on linkID) bool {
+			return on.index == index && k.Kind == kind
+		})
+		return len(like) == 0
 	})
 }
 
@@ -62,19 +80,10 @@ func (s *survivors) isOrphan(k route.ObjectKey, now linkID) bool {
 func (s *survivors) orphans(k route.ObjectKey, now linkID) (were []linkID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range s.inWay(k, now) {
-		were = append(were, s.on[key])
-	}
-	return were
-}
-
-// inWay is orphans by what was put there. The caller has locked.
-func (s *survivors) inWay(k route.ObjectKey, now linkID) (keys []route.ObjectKey) {
-	for key, was := range s.on {
-		if was != now && (key == k ||
-			was.index == now.index && key.Kind == k.Kind && key.Name == k.Name) {
-			keys = append(keys, key)
+	for name, was := range s.on[anywhere(k)] {
+		if name == k.Interface && was != now || was.isInWay(now) {
+			were = append(were, was)
 		}
 	}
-	return keys
+	return were
 }

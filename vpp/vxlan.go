@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,9 +57,9 @@ func vxlanInstance(outer netip.Addr) uint32 {
 
 // isOwnVXLAN reports whether a tunnel's number is in our range.
 func isOwnVXLAN(d *interfaces.SwInterfaceDetails) bool {
-	var instance int64
-	_, err := fmt.Sscanf(text(d.InterfaceName), vxlanName+"%d", &instance)
-	return err == nil && text(d.InterfaceDevType) == vxlanDevice && instance >= firstVXLAN
+	number, ok := strings.CutPrefix(text(d.InterfaceName), vxlanName)
+	instance, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil && text(d.InterfaceDevType) == vxlanDevice && instance >= firstVXLAN
 }
 
 // vxlanTunnel is one of ours.
