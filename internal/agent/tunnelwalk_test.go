@@ -199,11 +199,12 @@ func (w *tunnelWalker) crash() {
 	if rapid.IntRange(0, 3).Draw(w.t, "journal lost") == 0 {
 		os.Remove(w.journal)
 	}
-	maps.DeleteFunc(w.l.nodes, func(name string, _ nodeText) bool {
-		return !w.nodes[name].isReadable()
-	})
+	clear(w.l.nodes)
+	for name, n := range w.nodes {
+		w.countNode(name, n)
+	}
 	maps.DeleteFunc(w.l.pools, func(name string, _ poolText) bool {
-		return !w.pools[name].isReadable()
+		return w.pools[name].cidr == garbage
 	})
 	maps.DeleteFunc(w.l.blocks, func(p netip.Prefix, _ blockText) bool {
 		return !w.blocks[p].isReadable()
@@ -288,9 +289,8 @@ func (w *tunnelWalker) thisNode() {
 }
 
 func (w *tunnelWalker) setNode(name string, n nodeText) {
-	if w.nodes[name] = n; n.isReadable() {
-		w.l.nodes[name] = n
-	}
+	w.nodes[name] = n
+	w.countNode(name, n)
 	w.put(calico.Key{Kind: calico.KindNode, Name: name}, spec(map[string]any{
 		"bgp": map[string]string{"ipv4Address": n.v4, "ipv6Address": n.v6,
 			"ipv4IPIPTunnelAddr": n.ipip},
@@ -298,9 +298,20 @@ func (w *tunnelWalker) setNode(name string, n nodeText) {
 		"vxlanTunnelMACAddr": n.mac, "vxlanTunnelMACAddrV6": n.mac6}))
 }
 
-// isReadable: one wrong address spoils a Node, a wrong MAC address does not.
-func (n nodeText) isReadable() bool {
-	return !slices.Contains([]string{n.v4, n.v6, n.ipip, n.vxlan, n.vxlan6}, garbage)
+// countNode has what counts of a Node: one wrong address of BGP leaves it as it was, that of a
+// tunnel itself alone, and a wrong MAC address is none.
+func (w *tunnelWalker) countNode(name string, n nodeText) {
+	if n.v4 == garbage || n.v6 == garbage {
+		return
+	}
+	before := w.l.nodes[name]
+	for _, f := range []struct{ is, was *string }{{&n.ipip, &before.ipip},
+		{&n.vxlan, &before.vxlan}, {&n.vxlan6, &before.vxlan6}} {
+		if *f.is == garbage {
+			*f.is = *f.was
+		}
+	}
+	w.l.nodes[name] = n
 }
 
 func spec(fields map[string]any) string {
@@ -330,15 +341,19 @@ func (w *tunnelWalker) pool() {
 }
 
 func (w *tunnelWalker) setPool(name string, p poolText) {
-	if w.pools[name] = p; p.isReadable() {
-		w.l.pools[name] = p
+	if w.pools[name] = p; p.cidr != garbage {
+		w.l.pools[name] = poolText{p.cidr, modeOf(p.ipip), modeOf(p.vxlan)}
 	}
 	w.put(calico.Key{Kind: calico.KindIPPool, Name: name}, spec(map[string]any{
 		"cidr": p.cidr, "ipipMode": p.ipip, "vxlanMode": p.vxlan}))
 }
 
-func (p poolText) isReadable() bool {
-	return p.cidr != garbage && p.ipip != "Sometimes" && p.vxlan != "Sometimes"
+// modeOf is the mode that counts.
+func modeOf(text string) string {
+	if text == "Sometimes" {
+		return "Never"
+	}
+	return text
 }
 
 var walkedBlocks = []string{"10.1.0.0/26", "10.1.2.0/26", "10.1.2.64/26", "10.2.3.0/26",
