@@ -22,19 +22,21 @@ func TestRoutesThroughTunl0(t *testing.T) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	for _, restarted := range []bool{false, true} {
 		e, stop := agent(t, b, fib.Config{Journal: journal})
-		e.Set(fib.Wanted{Complete: true, Encapsulation: &route.Encapsulation{
-			Own4: pfx("10.0.1.1/24"),
+		w := fib.Wanted{Encapsulation: &route.Encapsulation{Own4: pfx("10.0.1.1/24"),
 			Pools: []route.Pool{{Name: "i", Prefix: pfx("10.9.0.0/16"), Encap: route.IPIP},
 				{Name: "c", Prefix: pfx("10.8.0.0/16"), Encap: route.IPIP, CrossSubnet: true},
 				{Name: "f", Prefix: pfx("10.7.0.0/16"), Encap: route.VXLAN, Felix: true}},
 			Nodes: route.Nodes{{Address: addr("10.0.1.2"), Name: "near"},
-				{Address: addr("172.16.0.1"), Name: "far"}}}})
+				{Address: addr("172.16.0.1"), Name: "far"}}}}
+		e.Set(w)
 		for _, r := range []route.Route{via("10.9.0.0/26", "10.0.1.2"),
 			via("10.9.0.64/26", "172.16.0.1"), via("10.9.0.128/26", "10.0.1.2", "172.16.0.1"),
 			via("10.8.0.0/26", "10.0.1.2"), via("10.7.0.0/26", "10.0.1.2"),
 			via("10.6.0.0/26", "172.16.0.1")} {
 			learn(e, r)
 		}
+		w.Complete = true // else what was not learned yet would be swept
+		e.Set(w)
 		eventually(t, "a neighbour", b.goes("10.9.0.0/26", "via 10.0.1.2 dev tunl0", "onlink"))
 		eventually(t, "far", b.goes("10.9.0.64/26", "via 172.16.0.1 dev tunl0", "onlink"))
 		eventually(t, "CrossSubnet", b.goes("10.8.0.0/26", "via 10.0.1.2 dev eth1"))
