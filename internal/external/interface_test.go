@@ -277,6 +277,27 @@ func TestJudgeNamesAFew(t *testing.T) {
 	}
 }
 
+// What makes the state is named, also behind 20 parts that are less wrong.
+func TestJudgeNamesTheWorst(t *testing.T) {
+	var addresses []string
+	for i := range 30 {
+		addresses = append(addresses, fmt.Sprintf("10.0.%d.1/24", i))
+	}
+	plan := Merge([]Source{source(t, "etcd", onLink("eth0", addresses...))}, allowed)
+	f := Facts{Entries: []fib.Entry{}, Interfaces: []route.Interface{{Name: "eth0"}}}
+	for i, o := range plan.items[0].objects {
+		f.Objects = append(f.Objects, fib.Entry{Object: o.Key(), State: fib.Failed,
+			Error: fmt.Sprintf("refusal %d", i), GivenUp: i >= 25, Attempts: 9})
+	}
+	v := Judge(plan, f)[0]
+	if got := strings.Join(v.Details, "\n"); v.State != Failed || len(v.Details) != maxDetails+1 ||
+		!strings.Contains(got, "refusal 0\n") ||
+		!strings.Contains(got, "refusal 25 (refused 9 times") ||
+		!strings.HasSuffix(got, "\nand more") {
+		t.Errorf("%v, %d details:\n%s", v.State, len(v.Details), got)
+	}
+}
+
 // An interface that is not there is named even if nothing is wanted of it.
 func TestJudgeMissingInterface(t *testing.T) {
 	for _, item := range []string{onLink("tap0", "10.0.0.1/24"),

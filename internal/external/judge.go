@@ -187,18 +187,24 @@ var severity = []State{Configured, Pending, Retrying, Failed}
 // maxDetails bounds what is said of an item: an interface may have thousands of addresses.
 const maxDetails = 20
 
-// add takes in how a part of the item stands.
+// add takes in how a part of the item stands. What makes the state is named.
 func (v *Verdict) add(part Verdict) {
-	if slices.Index(severity, part.State) > slices.Index(severity, v.State) {
+	worse := slices.Index(severity, part.State) > slices.Index(severity, v.State)
+	if worse {
 		v.State = part.State
 	}
 	for _, d := range part.Details {
-		switch {
-		case slices.Contains(v.Details, d) || len(v.Details) > maxDetails:
-		case len(v.Details) == maxDetails:
-			v.say("and more")
-		default:
+		switch n := len(v.Details); {
+		case slices.Contains(v.Details, d):
+		case n < maxDetails:
 			v.say(d)
+		default:
+			if n == maxDetails {
+				v.say("and more")
+			}
+			if worse {
+				v.Details[maxDetails-1] = d
+			}
 		}
 	}
 	v.Unfinished = v.Unfinished || part.Unfinished
