@@ -78,7 +78,9 @@ func decodeNode(k Key, value []byte, before Node) (Node, error) {
 			&n.WireguardIPv6, &before.WireguardIPv6},
 	} {
 		if *t.into, err = ParseHostAddr(t.text, t.v6); err != nil {
-			*t.into = *t.before
+			if *t.into = *t.before; t.before.IsValid() {
+				err = fmt.Errorf("%w, %s counts", err, t.before)
+			}
 			errs = append(errs, wrapField(t.field, err))
 		}
 	}
@@ -86,7 +88,7 @@ func decodeNode(k Key, value []byte, before Node) (Node, error) {
 	case bgp != nil:
 		return n, err
 	case err != nil:
-		return n, partialError(err.Error() + " (what it said before counts)")
+		return n, partialError(err.Error())
 	}
 	return n, nil
 }
