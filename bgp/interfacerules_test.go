@@ -63,20 +63,37 @@ func TestImportByInterface(t *testing.T) {
 	}
 }
 
-// TestLeavingBy compares with a look at one address after the other.
+// TestLeavingBy compares with a look at one address after the other, of both families: all of a
+// subnet, and some that only shorter prefixes have.
 func TestLeavingBy(t *testing.T) {
+	v4, v6 := [4]byte{10, 0, 0, 0}, [16]byte{0: 0xfd}
+	at := func(six bool, last byte) netip.Addr {
+		if six {
+			v6[15] = last
+			return netip.AddrFrom16(v6)
+		}
+		v4[3] = last
+		return netip.AddrFrom4(v4)
+	}
+	addresses := []netip.Addr{ip("0.0.0.0"), ip("10.0.1.0"), ip("255.255.255.255"), ip("::"),
+		ip("fd00::1:0"), ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ip("::ffff:10.0.0.1")}
+	for n := range 256 {
+		addresses = append(addresses, at(false, byte(n)), at(true, byte(n)))
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		one := rapid.Custom(func(t *rapid.T) route.Outgoing {
-			a := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "address")})
-			p := netip.PrefixFrom(a, rapid.IntRange(24, 32).Draw(t, "bits")).Masked()
+			a := at(rapid.Bool().Draw(t, "IPv6"), rapid.Byte().Draw(t, "address"))
+			bits := a.BitLen() - rapid.IntRange(0, 8).Draw(t, "host bits")
+			if rapid.IntRange(0, 3).Draw(t, "short") == 0 {
+				bits = rapid.IntRange(0, a.BitLen()).Draw(t, "bits")
+			}
 			name := rapid.SampledFrom([]string{"a0", "a1", "b0"}).Draw(t, "interface")
-			return route.Outgoing{Prefix: p, Interface: name}
+			return route.Outgoing{Prefix: netip.PrefixFrom(a, bits).Masked(), Interface: name}
 		})
 		prefix := func(o route.Outgoing) netip.Prefix { return o.Prefix }
-		all := rapid.SliceOfNDistinct(one, 0, 8, prefix).Draw(t, "all")
+		all := rapid.SliceOfNDistinct(one, 0, 12, prefix).Draw(t, "all")
 		got := leavingBy("a*", all)
-		for n := range 256 {
-			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(n)})
+		for _, a := range addresses {
 			longest := route.Outgoing{}
 			for _, o := range all {
 				longer := longest.Interface == "" || o.Prefix.Bits() > longest.Prefix.Bits()
