@@ -236,8 +236,10 @@ func TestKubeFollows(t *testing.T) {
 	b.becomes(t, "bgp/empty", "!key empty: it is empty")
 	s.change(func() { s.secrets["bgp"] = map[string]string{"tor": " two\n\x00", "other": "o"} })
 	b.becomes(t, "bgp/tor", " two\n\x00") // bytes are taken as they are
-	// BIRD cannot have a line end in a password: what wrote a file has added it.
-	for stored, want := range map[string]string{"three\r\n": "three", "four\n\n": "four\n"} {
+	// BIRD cannot have a line end in a password: what wrote a file has added it. It can have a
+	// carriage return.
+	for stored, want := range map[string]string{"three\r\n": "three", "four\n\n": "four\n",
+		"five\r": "five\r"} {
 		s.change(func() { s.secrets["bgp"] = map[string]string{"tor": stored, "other": "o"} })
 		b.becomes(t, "bgp/tor", want)
 	}

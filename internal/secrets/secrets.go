@@ -35,5 +35,9 @@ var errEmpty = errors.New("it is empty")
 
 // withoutLineEnd strips one line end, which an editor or echo has added.
 func withoutLineEnd(raw []byte) string {
-	return strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
+	password, ended := strings.CutSuffix(string(raw), "\n")
+	if ended {
+		password = strings.TrimSuffix(password, "\r")
+	}
+	return password
 }
