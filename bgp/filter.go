@@ -205,10 +205,11 @@ func readRule(r calico.BGPFilterRule, f family) (rule Rule, remark string, err e
 	}
 	rule.Match = m
 	if len(r.Operations) > 0 && !rule.Accept {
-		return rule, "operations of a Reject have no effect", nil
+		return rule, cmp.Or(remark, "operations of a Reject have no effect"), nil
 	}
-	rule.Operations, err = readOperations(r.Operations)
-	return rule, remark, err
+	ops, more, err := readOperations(r.Operations)
+	rule.Operations = ops
+	return rule, cmp.Or(remark, more), err
 }
 
 // anyInterface reports whether a pattern holds for every route: without an interface BIRD's ifname
@@ -313,46 +314,38 @@ func localPrefOf(priority int) (uint32, error) {
 	return uint32(maxPriority - priority), nil
 }
 
-// fieldsOf counts the fields of an operation, of which one is to be set.
-func fieldsOf(o calico.BGPFilterOperation) (n int) {
-	for _, set := range []bool{o.AddCommunity != "", len(o.PrependASPath) > 0,
-		o.SetPriority != 0} {
-		if set {
-			n++
-		}
-	}
-	return n
-}
-
-func readOperations(all []calico.BGPFilterOperation) ([]Operation, error) {
-	var out []Operation
+// readOperations has the first field of an operation count, as confd does; remark says where there
+// are more.
+func readOperations(all []calico.BGPFilterOperation) (out []Operation, remark string, err error) {
 	for i, o := range all {
 		var op Operation
-		if n := fieldsOf(o); n > 1 {
-			return nil, fmt.Errorf("operations[%d] has %d of addCommunity, prependASPath, "+
-				"setPriority", i, n)
+		prepends := len(o.PrependASPath) > 0
+		if o.AddCommunity != "" && (prepends || o.SetPriority != 0) ||
+			prepends && o.SetPriority != 0 {
+			remark = fmt.Sprintf("of operations[%d] the first of addCommunity, prependASPath and "+
+				"setPriority counts", i)
 		}
 		switch {
 		case o.AddCommunity != "":
 			c, err := ParseCommunity(o.AddCommunity)
 			if err != nil {
-				return nil, fmt.Errorf("operations[%d]: %w", i, err)
+				return nil, "", fmt.Errorf("operations[%d]: %w", i, err)
 			}
 			op.Add = &c
-		case len(o.PrependASPath) > 0:
+		case prepends:
 			op.Prepend = slices.Clone(o.PrependASPath)
 		case o.SetPriority != 0:
 			pref, err := localPrefOf(o.SetPriority)
 			if err != nil {
-				return nil, fmt.Errorf("operations[%d]: %w", i, err)
+				return nil, "", fmt.Errorf("operations[%d]: %w", i, err)
 			}
 			op.LocalPref = pref
 		default:
-			return nil, fmt.Errorf("operations[%d] is empty", i)
+			return nil, "", fmt.Errorf("operations[%d] is empty", i)
 		}
 		out = append(out, op)
 	}
-	return out, nil
+	return out, remark, nil
 }
 
 // OnLearned are the conditions of an export rule for learned routes, whose outgoing interface is

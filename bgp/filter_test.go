@@ -216,6 +216,36 @@ func TestMatchOthers(t *testing.T) {
 	}
 }
 
+// That a Reject matches nothing goes before what its operations are good for.
+func TestRemarkOnARejectWithOperations(t *testing.T) {
+	r := filterRule{Action: "Reject", Operations: []filterOperation{{SetPriority: 9}}}
+	_, of, err := readRule(r, ipv4)
+	r.CIDR, r.MatchOperator = "10.1.2.3", "Equal"
+	_, remark, err2 := readRule(r, ipv4)
+	if err != nil || err2 != nil || of != "operations of a Reject have no effect" ||
+		!strings.Contains(remark, "matches no route") {
+		t.Errorf("%q, %v; %q, %v", of, err, remark, err2)
+	}
+}
+
+// A route must not leave without the community that the rule adds, so the rule is not left out.
+func TestOperationWithSeveralFields(t *testing.T) {
+	for want, o := range map[string]filterOperation{
+		"[add community 1:2]": {AddCommunity: "1:2", PrependASPath: []uint32{7}, SetPriority: 9},
+		"[prepend 7]":         {PrependASPath: []uint32{7}, SetPriority: 9},
+	} {
+		f, problems := readFilter(calico.BGPFilter{Name: "f",
+			ExportV4: []filterRule{{Action: "Accept", Operations: []filterOperation{o}}}})
+		const named = "BGPFilter(f): exportV4[0]: of operations[0] the first of addCommunity, " +
+			"prependASPath and setPriority counts"
+		if got := problemsText(problems); got != named || len(f.Export4) != 1 {
+			t.Errorf("got  %s\nwant %s; %+v", got, named, f.Export4)
+		} else if got := fmt.Sprint(f.Export4[0].Operations); got != want {
+			t.Errorf("%+v: got %s, want %s", o, got, want)
+		}
+	}
+}
+
 // What makes no sense is named and left out, and a filter that lacks a Reject is not run.
 func TestBadRules(t *testing.T) {
 	accept := func(r calico.BGPFilterRule) calico.BGPFilterRule { r.Action = "Accept"; return r }
@@ -257,8 +287,6 @@ func TestBadRules(t *testing.T) {
 		{accept(filterRule{Operations: []filterOperation{{SetPriority: -1}}}),
 			"operations[0]: priority -1 is not in 1…2147483646"},
 		{accept(filterRule{Operations: []filterOperation{{}}}), "operations[0] is empty"},
-		{accept(filterRule{Operations: []filterOperation{{AddCommunity: "1:2", SetPriority: 9}}}),
-			"operations[0] has 2 of addCommunity, prependASPath, setPriority"},
 	} {
 		good := accept(filterRule{CIDR: "10.0.0.0/8", MatchOperator: "In"})
 		f, problems := readFilter(calico.BGPFilter{
