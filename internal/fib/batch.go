@@ -62,12 +62,12 @@ type failure struct {
 	err      error
 	attempts int
 	at, next time.Time
-	givenUp  bool // there is no next
+	givenUp  bool // there is no next but that of tryLater
 }
 
 // holds reports whether the op is not to be repeated now.
 func (f *failure) holds(now time.Time) bool {
-	return f != nil && (f.givenUp || now.Before(f.next))
+	return f != nil && (f.givenUp && f.next.IsZero() || now.Before(f.next))
 }
 
 // retries is a heap by time. A failure that is no longer its entry's is skipped when its time
@@ -418,6 +418,15 @@ func (s *syncer) tryNow(e *entry) {
 		again := &failure{entry: e, digest: f.digest, err: f.err, at: f.at, next: s.now}
 		s.failures[e] = again
 		heap.Push(&s.retries, again)
+	}
+}
+
+// tryLater has what was given up of e tried once more, in the time that others wait at most, and
+// stay given up until that succeeds.
+func (s *syncer) tryLater(e *entry) {
+	if f := s.failures[e]; f != nil && f.givenUp && f.next.IsZero() {
+		f.next = s.now.Add(jitter(lastRetry))
+		heap.Push(&s.retries, f)
 	}
 }
 

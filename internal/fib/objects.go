@@ -454,7 +454,11 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 		default:
 			s.drop(o)
 		}
-		if o.want != nil && !s.isTried(o) {
+		switch {
+		case o.want == nil:
+		case s.isTried(o):
+			s.tryLater(o.entry)
+		default:
 			if changed[o.key.Interface] {
 				delete(s.failures, o.entry)
 			}

@@ -638,6 +638,29 @@ func TestRefusedHalfway(t *testing.T) {
 	})
 }
 
+// TestGivenUpJustBeforeInterfacesChange: the data plane refused an interface for what goes then.
+func TestGivenUpJustBeforeInterfacesChange(t *testing.T) {
+	limited(t, func(r *running) {
+		link := route.Link{Name: "loop7"}
+		r.dp.state(func() { r.dp.refuseObject[link.Key()] = errGone })
+		r.setObjects(route.External, link)
+		time.Sleep(time.Second)
+		with := node("a")
+		with.Interfaces = append(with.Interfaces, route.Interface{Name: "loop8"})
+		for range 3 {
+			if e := r.FindObject(link.Key()); !e.GivenUp {
+				t.Fatalf("%+v", e)
+			}
+			r.dp.tell(with)
+			time.Sleep(time.Second)
+		}
+		r.dp.state(func() { clear(r.dp.refuseObject) })
+		r.dp.tell(node("a"))
+		time.Sleep(lastRetry + lastRetry/4)
+		check(t, "then", r.dp.printObjectOps(), "put "+link.Key().String())
+	})
+}
+
 // TestUpgradeFromAJournalWithoutObjects: testdata/journal-2 was written by an agent of before
 // version 3, which kept the uplink's addresses elsewhere. Nothing is written but the journal.
 func TestUpgradeFromAJournalWithoutObjects(t *testing.T) {
