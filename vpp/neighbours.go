@@ -60,7 +60,7 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 			return fmt.Errorf("remove %s: %w", k, err)
 		}
 	}
-	if err := l.checkNeighbour(ctx, on.index, n.Address); err != nil {
+	if err := l.checkNeighbour(ctx, on.index, n.Address, noInterface); err != nil {
 		return fmt.Errorf("add %s: %w", k, err)
 	}
 	m := ip_neighbor.IPNeighbor{
@@ -75,20 +75,22 @@ func putNeighbour(ctx context.Context, l *session, o route.Object) error {
 	return nil
 }
 
-// checkNeighbour returns an error if VPP would crash.
-func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr) error {
+// checkNeighbour returns an error if VPP would crash as a neighbour comes or goes. What an earlier
+// interface of the index but has left is no reason.
+func (l *session) checkNeighbour(ctx context.Context, on uint32, a netip.Addr, but uint32) error {
 	table, err := l.tableOf(ctx, on, a.Is6())
 	if err != nil {
 		return err
 	}
-	return l.checkNeighbourIn(ctx, table, a)
+	return l.checkNeighbourIn(ctx, table, a, but)
 }
 
 // checkNeighbourIn is checkNeighbour for a table. The route of a static neighbour outlives its
-// interface, too. While no interface has that index, VPP 25.10 must not make another path to the
-// address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), nor deletes the neighbour.
-// Its command line alone shows paths of all sources of a route.
-func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Addr) error {
+// interface, too. While no interface has that index, VPP 25.10 must neither make nor delete another
+// path to the address (src/vnet/ip/ip_path_mtu.c, ip_pmtu_adj_delegate_adj_created), and does not
+// delete the neighbour. Its command line alone shows paths of all sources of a route.
+func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Addr,
+	but uint32) error {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return nil // each interface has a table of its own
 	}
@@ -98,7 +100,7 @@ func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Ad
 		return err
 	}
 	for line := range strings.Lines(l.showEntry(ctx, table, p, "")) {
-		if index, ok := deletedLink(line, a); ok {
+		if index, ok := deletedLink(line, a); ok && index != fmt.Sprint(but) {
 			return declined(fmt.Sprintf("VPP keeps such a neighbour of interface %s, which was "+
 				"deleted, and would crash", index))
 		}
@@ -109,20 +111,26 @@ func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Ad
 // checkMove returns an error if VPP would crash as it moves neighbours to a table with their
 // interface.
 func (l *session) checkMove(ctx context.Context, on uint32, six bool, table uint32) error {
+	from, err := l.tableOf(ctx, on, six)
+	if err != nil {
+		return err
+	}
 	req := &ip_neighbor.IPNeighborDump{SwIfIndex: interface_types.InterfaceIndex(on)}
 	if six {
 		req.Af = ip_types.ADDRESS_IP6
 	}
 	var all []netip.Addr
-	err := dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+	err = dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
 		all = append(all, decodeUnion(d.Neighbor.IPAddress.Un, six))
 	})
 	if err != nil {
 		return err // the reader may still be in the handler
 	}
 	for _, a := range all {
-		if err := l.checkNeighbourIn(ctx, table, a); err != nil {
-			return fmt.Errorf("neighbour %s: %w", a, err)
+		for _, in := range []uint32{from, table} {
+			if err := l.checkNeighbourIn(ctx, in, a, on); err != nil {
+				return fmt.Errorf("neighbour %s: %w", a, err)
+			}
 		}
 	}
 	return nil
@@ -150,6 +158,9 @@ func removeNeighbour(ctx context.Context, l *session, k route.ObjectKey) error {
 	if err != nil {
 		return err
 	}
+	if err := l.checkNeighbour(ctx, on.index, n.Address, on.index); err != nil {
+		return fmt.Errorf("remove %s: %w", k, err)
+	}
 	err = l.setNeighbour(ctx, ip_neighbor.IPNeighbor{
 		SwIfIndex: interface_types.InterfaceIndex(on.index), IPAddress: encodeAddress(n.Address),
 	}, false)
@@ -167,17 +178,25 @@ func (l *session) deleteNeighbours(ctx context.Context,
 		return nil
 	}
 	var dumps, deletions []request
+	var all []ip_neighbor.IPNeighbor
 	for _, index := range on {
 		dumps = append(dumps, &ip_neighbor.IPNeighborDump{SwIfIndex: index},
 			&ip_neighbor.IPNeighborDump{SwIfIndex: index, Af: ip_types.ADDRESS_IP6})
 	}
 	err := dump(ctx, l.conn, dumps, func(_ int, d *ip_neighbor.IPNeighborDetails) {
 		if d.Neighbor.Flags&ip_neighbor.IP_API_NEIGHBOR_FLAG_STATIC != 0 {
-			deletions = append(deletions, &ip_neighbor.IPNeighborAddDel{Neighbor: d.Neighbor})
+			all = append(all, d.Neighbor)
 		}
 	})
 	if err != nil {
 		return err // the reader may still be in the handler
+	}
+	for _, n := range all {
+		a, index := decodeAddress(n.IPAddress), uint32(n.SwIfIndex)
+		if err := l.checkNeighbour(ctx, index, a, index); err != nil {
+			return fmt.Errorf("remove neighbour %s: %w", a, err)
+		}
+		deletions = append(deletions, &ip_neighbor.IPNeighborAddDel{Neighbor: n})
 	}
 	if err := outcomeOf(change(ctx, l.conn, deletions), noSuchEntry); err != nil {
 		return err

@@ -181,6 +181,35 @@ var objectCases = []testCase{
 		func(t *testing.T, b *bench) { b.waitsForNeighbour(t, 0) }},
 	{"a neighbour waits for one of an interface that was deleted in another table", Tables,
 		func(t *testing.T, b *bench) { b.waitsForNeighbour(t, b.OtherTable) }},
+	{"a neighbour stays until one of a deleted interface is out of its way", Tables,
+		func(t *testing.T, b *bench) {
+			name, remove := b.addLink(t)
+			link := route.Link{Name: "tenant", Kind: route.Loopback}
+			must(t, b.Dataplane.PutObject(b.context(t), link))
+			for i, n := range neighbours(link.Name) {
+				must(t, b.Dataplane.PutObject(b.context(t), n))
+				must(t, b.Dataplane.PutObject(b.context(t), neighbours(name)[i]))
+			}
+			remove()
+			for i, n := range neighbours(link.Name) {
+				in := route.InTable{Interface: link.Name,
+					Table: route.Table{TableID: route.TableID{ID: b.OtherTable, IPv6: i > 0}}}
+				for _, err := range []error{b.Dataplane.DeleteObject(b.context(t), n.Key()),
+					b.Dataplane.PutObject(b.context(t), in),
+					b.Dataplane.DeleteObject(b.context(t), link.Key())} {
+					if err == nil {
+						t.Fatal("it has gone") // VPP would have crashed
+					}
+				}
+			}
+			next := route.Link{Name: "next", Kind: route.Loopback} // it gets the index
+			must(t, b.Dataplane.PutObject(b.context(t), next))
+			for _, n := range neighbours(link.Name) {
+				must(t, b.Dataplane.DeleteObject(b.context(t), n.Key()))
+			}
+			must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
+			must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+		}},
 	{"an interface with neighbours waits for those of a deleted one before it changes tables",
 		Tables, func(t *testing.T, b *bench) {
 			name, remove := b.addLink(t)
