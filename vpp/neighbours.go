@@ -201,9 +201,7 @@ func (l *session) deleteNeighbours(ctx context.Context,
 	if err := outcomeOf(change(ctx, l.conn, deletions), noSuchEntry); err != nil {
 		return err
 	}
-	for _, index := range on {
-		l.survivors.removedFrom(uint32(index), route.StaticNeighbour)
-	}
+	l.survivors.removedFrom(on, route.StaticNeighbour)
 	return nil
 }
 

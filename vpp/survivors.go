@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 
+	"go.fd.io/govpp/binapi/interface_types"
+
 	"vpp-route-agent/internal/route"
 )
 
@@ -58,14 +60,18 @@ func (s *survivors) removed(k route.ObjectKey) {
 	}
 }
 
-// removedFrom notes that all objects of a kind were deleted from the interface with that index, and
-// from those that had it before.
-func (s *survivors) removedFrom(index uint32, kind route.ObjectKind) {
+// removedFrom notes that all objects of a kind were deleted from interfaces, and from those that
+// had their indexes before.
+func (s *survivors) removedFrom(on []interface_types.InterfaceIndex, kind route.ObjectKind) {
+	indexes := map[uint32]bool{}
+	for _, index := range on {
+		indexes[uint32(index)] = true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.on, func(k route.ObjectKey, like map[string]linkID) bool {
-		maps.DeleteFunc(like, func(_ string, on linkID) bool {
-			return on.index == index && k.Kind == kind
+		maps.DeleteFunc(like, func(_ string, was linkID) bool {
+			return indexes[was.index] && k.Kind == kind
 		})
 		return len(like) == 0
 	})
