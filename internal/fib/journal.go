@@ -74,6 +74,7 @@ func (j *journal) open(identity string) (journalled, error) {
 		file.Close()
 		return journalled{}, fmt.Errorf("journal %s: %w", j.path, err)
 	}
+	j.close() // adoption may begin again
 	j.file, j.records, j.interfaces = file, found.count, found.interfaces
 	return found, nil
 }
