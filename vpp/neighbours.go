@@ -111,20 +111,20 @@ func (l *session) checkNeighbourIn(ctx context.Context, table uint32, a netip.Ad
 // checkMove returns an error if VPP would crash as it moves neighbours to a table with their
 // interface.
 func (l *session) checkMove(ctx context.Context, on uint32, six bool, table uint32) error {
-	from, err := l.tableOf(ctx, on, six)
-	if err != nil {
-		return err
-	}
 	req := &ip_neighbor.IPNeighborDump{SwIfIndex: interface_types.InterfaceIndex(on)}
 	if six {
 		req.Af = ip_types.ADDRESS_IP6
 	}
 	var all []netip.Addr
-	err = dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
+	err := dump(ctx, l.conn, []request{req}, func(_ int, d *ip_neighbor.IPNeighborDetails) {
 		all = append(all, decodeUnion(d.Neighbor.IPAddress.Un, six))
 	})
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	from, err := l.tableOf(ctx, on, six)
 	if err != nil {
-		return err // the reader may still be in the handler
+		return err
 	}
 	for _, a := range all {
 		for _, in := range []uint32{from, table} {
@@ -177,7 +177,7 @@ func (l *session) deleteNeighbours(ctx context.Context,
 	if len(on) == 0 {
 		return nil
 	}
-	var dumps, deletions []request
+	var dumps []request
 	var all []ip_neighbor.IPNeighbor
 	for _, index := range on {
 		dumps = append(dumps, &ip_neighbor.IPNeighborDump{SwIfIndex: index},
@@ -191,15 +191,15 @@ func (l *session) deleteNeighbours(ctx context.Context,
 	if err != nil {
 		return err // the reader may still be in the handler
 	}
-	for _, n := range all {
+	for _, n := range all { // one by one: what is deleted has gone if time is up
 		a, index := decodeAddress(n.IPAddress), uint32(n.SwIfIndex)
-		if err := l.checkNeighbour(ctx, index, a, index); err != nil {
+		err := l.checkNeighbour(ctx, index, a, index)
+		if err == nil {
+			err = l.setNeighbour(ctx, n, false)
+		}
+		if err != nil && !errors.Is(err, noSuchEntry) {
 			return fmt.Errorf("remove neighbour %s: %w", a, err)
 		}
-		deletions = append(deletions, &ip_neighbor.IPNeighborAddDel{Neighbor: n})
-	}
-	if err := outcomeOf(change(ctx, l.conn, deletions), noSuchEntry); err != nil {
-		return err
 	}
 	l.survivors.removedFrom(on, route.StaticNeighbour)
 	return nil
