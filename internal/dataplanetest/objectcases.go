@@ -270,20 +270,8 @@ var objectCases = []testCase{
 		}},
 	{"a neighbour leaves what has the old index of its interface", Tables,
 		func(t *testing.T, b *bench) {
-			name, remove := b.addLink(t)
-			_, removeNext := b.addLink(t)
-			for _, n := range neighbours(name) {
-				must(t, b.Dataplane.PutObject(b.context(t), n))
-			}
-			remove()
-			removeNext()
-			again, remove := b.addLink(t) // it gets the index that was freed last
+			name, other, remove := b.exchanged(t)
 			defer remove()
-			other, removeOther := b.addLink(t)
-			defer removeOther()
-			if again != name {
-				t.Fatalf("%s came back as %s", name, again)
-			}
 			others := neighbours(other)
 			for i, n := range neighbours(name) {
 				must(t, b.Dataplane.PutObject(b.context(t), n))
@@ -295,17 +283,8 @@ var objectCases = []testCase{
 		}},
 	{"a neighbour replaces that of another interface which had the index", Tables,
 		func(t *testing.T, b *bench) {
-			name, remove := b.addLink(t)
-			_, removeNext := b.addLink(t)
-			for _, n := range neighbours(name) {
-				must(t, b.Dataplane.PutObject(b.context(t), n))
-			}
-			remove()
-			removeNext()
-			_, remove = b.addLink(t)
+			name, other, remove := b.exchanged(t)
 			defer remove()
-			other, removeOther := b.addLink(t)
-			defer removeOther()
 			for i, n := range neighbours(other) {
 				if b.hasObject(t, n) {
 					t.Errorf("there is %s", n.Key()) // it leads nowhere
@@ -560,6 +539,24 @@ func (b *bench) waitsForNeighbour(t *testing.T, table uint32) {
 	}
 	must(t, b.Dataplane.DeleteObject(b.context(t), next.Key()))
 	must(t, b.Dataplane.DeleteObject(b.context(t), link.Key()))
+}
+
+// exchanged returns two interfaces, each of which has the index that the other one had before they
+// were deleted. The first had neighbours then.
+func (b *bench) exchanged(t *testing.T) (name, other string, remove func()) {
+	name, removeFirst := b.addLink(t)
+	_, removeNext := b.addLink(t)
+	for _, n := range neighbours(name) {
+		must(t, b.Dataplane.PutObject(b.context(t), n))
+	}
+	removeFirst()
+	removeNext()
+	again, removeAgain := b.addLink(t) // it gets the index that was freed last
+	other, removeOther := b.addLink(t)
+	if again != name {
+		t.Fatalf("%s came back as %s", name, again)
+	}
+	return name, other, func() { removeOther(); removeAgain() }
 }
 
 // neighbours are one of each family.
