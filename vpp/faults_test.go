@@ -216,6 +216,30 @@ func TestSlowVPPIsNotLost(t *testing.T) {
 	a.mustApply(t, hostRoutes(300)...)
 }
 
+// TestReadingsLeaveTime: VPP answers in order, so what reads the interfaces all the time leaves a
+// fraction of it to those that write.
+func TestReadingsLeaveTime(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	const each = 5 * time.Millisecond
+	s.Delay(each)
+	before, began := s.Requests("ip_address_dump"), time.Now()
+	for up := false; time.Since(began) < time.Second; up = !up {
+		s.SetLink(testLinks[0].Name, up)
+		time.Sleep(each)
+	}
+	reading := time.Duration(s.Requests("ip_address_dump")-before) * each
+	if took := time.Since(began); reading > took/2 {
+		t.Errorf("interfaces that change all the time were read for %s of %s", reading, took)
+	}
+	s.SetLink(testLinks[0].Name, false)
+	a.await(t, "the last change", func(f route.Facts) bool {
+		i, ok := f.Interface(testLinks[0].Name)
+		return ok && !i.Up
+	})
+}
+
 func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
 	for name, lacks := range map[string][]string{
 		"those that know FIB sources": {"ip_route_add_del_v2", "fib_source_dump"},

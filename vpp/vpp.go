@@ -64,6 +64,9 @@ const (
 	// pollInterval bounds the age of interface addresses, for which VPP has no event. The dumps
 	// stop no worker; tablesPerPoll bounds what does.
 	pollInterval = 5 * time.Second
+	// restFactor is for how many times as long as a reading of the interfaces took no other one
+	// begins, but for a poll: VPP answers in order, and each of our own changes asks for one.
+	restFactor = 4
 
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 2 * time.Second
@@ -256,6 +259,8 @@ func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 	// Pings keep an idle VPP from looking silent, and find what it has dropped of a started batch.
 	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
 	defer ping.Stop()
+	changed := l.changed // nil: not yet
+	var rested <-chan time.Time
 	for {
 		poll := false
 		select {
@@ -268,14 +273,19 @@ func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 				return err
 			}
 			continue
-		case <-l.changed:
+		case <-rested:
+			changed = l.changed
+			continue
+		case <-changed:
 		case <-polls.C:
 			poll = true
 		}
+		began := time.Now()
 		facts, err := l.readFacts(ctx, poll)
 		if err != nil {
 			return err
 		}
+		changed, rested = nil, time.After(restFactor*time.Since(began))
 		if !sameInterfaces(facts.Interfaces, last.Interfaces) {
 			v.publish(facts)
 			last = facts
