@@ -77,7 +77,7 @@ func TestDataplaneVPPTest(t *testing.T) {
 			}
 			s.AddInterface(name)
 			s.Bind(name, table)
-			return name, func() { s.Bind(name, 0); s.RemoveInterface(name) }
+			return name, func() { s.RemoveInterface(name) }
 		},
 		Made:         func(_ *testing.T, name string) (string, uint32) { return s.Made(name) },
 		HostLink:     hostLink,

@@ -54,7 +54,11 @@ func (s *Server) showEntry(command string) string {
 				state = "drop,"
 			}
 			over := ""
-			if path.SwIfIndex != noInterface && s.links[path.SwIfIndex] == nil {
+			switch {
+			case path.SwIfIndex == noInterface || s.links[path.SwIfIndex] != nil:
+			case s.orphans[path.SwIfIndex][hop].moved:
+				over = fmt.Sprintf(" DELETED (%d) (p2p)", path.SwIfIndex)
+			default:
 				over = fmt.Sprintf(" if_index:%d", path.SwIfIndex)
 			}
 			fmt.Fprintf(b, "      path:[19] weight=%d attached-nexthop:  oper-flags:%s\n"+

@@ -188,11 +188,11 @@ func (s *Server) removeLink(i uint32) {
 		}
 	}
 	s.setLinkRoutes(i, false)
+	s.orphan(i)
 	for _, six := range []bool{false, true} { // with the routes of its static neighbours
 		s.bind(i, tableKey{0, six})
 	}
 	s.killPaths(i)
-	s.orphan(i)
 	s.endKernelSide(s.links[i])
 	s.leaveMemifSocket(s.links[i])
 	gone := s.links[i]

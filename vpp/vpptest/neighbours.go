@@ -19,6 +19,7 @@ type neighbour struct {
 	static bool
 	// orphaned: it outlived its interface, and leads nowhere, also with the next of that index.
 	orphaned bool
+	moved    bool // to table 0, when its interface was deleted
 }
 
 // changeNeighbour: a static entry replaces any, and a learned one no static one.
@@ -90,7 +91,7 @@ func (s *Server) setNeighbourRoutes(i uint32, there bool) {
 // index, as VPP 25.10 does (src/vnet/ip-neighbor/ip_neighbor.c, ip_neighbor_flush).
 func (s *Server) orphan(i uint32) {
 	for a, n := range s.links[i].neighbours {
-		n.orphaned = true
+		n.orphaned, n.moved = true, s.links[i].table(a) != 0
 		s.links[i].neighbours[a] = n
 	}
 	s.orphans[i] = s.links[i].neighbours
