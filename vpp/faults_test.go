@@ -240,6 +240,41 @@ func TestReadingsLeaveTime(t *testing.T) {
 	})
 }
 
+// TestAddressIsSeenInItsTable: in another table it would be another object, of another program. VPP
+// has no event for an address, so the reading of the interfaces may be from before it came, and the
+// table that is read is IPv4's where there are addresses of both families.
+func TestAddressIsSeenInItsTable(t *testing.T) {
+	s := newServer(t)
+	s.AddInterface("tenant")
+	s.AddInterface("half", netip.MustParsePrefix("198.18.78.1/24"))
+	s.Bind("tenant", otherTable)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	is := func(want route.Address) {
+		t.Helper()
+		elsewhere := want
+		elsewhere.Table = 0
+		got, err := a.Object(t.Context(), elsewhere.Key())
+		if err != nil || got != route.Object(want) {
+			t.Errorf("found %+v, %v, want %+v", got, err, want)
+		}
+	}
+	four := route.Address{Interface: "tenant", Address: netip.MustParsePrefix("198.18.77.1/24"),
+		Table: otherTable}
+	s.AddAddress(four.Interface, four.Address)
+	is(four)
+	six := route.Address{Interface: "half", Address: netip.MustParsePrefix("2001:db8:78::1/64"),
+		Table: otherTable}
+	check(t, a.PutObject(t.Context(), route.InTable{Interface: six.Interface,
+		Table: route.Table{TableID: route.TableID{ID: otherTable, IPv6: true}}}))
+	check(t, a.PutObject(t.Context(), six))
+	a.await(t, "both families", func(f route.Facts) bool {
+		i, _ := f.Interface(six.Interface)
+		return slices.Contains(i.Addresses, six.Address)
+	})
+	is(six)
+}
+
 func TestVPPWithoutOurMessagesIsRefused(t *testing.T) {
 	for name, lacks := range map[string][]string{
 		"those that know FIB sources": {"ip_route_add_del_v2", "fib_source_dump"},

@@ -90,6 +90,8 @@ func (l *session) setFlags(ctx context.Context, index uint32,
 	return cmp.Or(err, vppError(r.Retval))
 }
 
+// readAddress asks for the table, which stops VPP's workers, only where the last reading of the
+// interfaces lacks the address, as it is from before that came, or has the other family's table.
 func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
 	a, index, err := l.addressOf(ctx, k)
 	if err != nil {
@@ -99,9 +101,13 @@ func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Obje
 	if err != nil || !has {
 		return nil, wrap(err, "read addresses of %s", k.Interface)
 	}
-	now, _ := route.Facts{Interfaces: l.links.Load().list}.Interface(k.Interface)
-	a.Table = now.Table
-	return a, nil
+	six := a.Address.Addr().Is6()
+	known, _ := route.Facts{Interfaces: l.links.Load().list}.Interface(k.Interface)
+	if a.Table = known.Table; !slices.Contains(known.Addresses, a.Address) ||
+		known.Addresses[0].Addr().Is6() != six {
+		a.Table, err = l.tableOf(ctx, index, six)
+	}
+	return a, wrap(err, "read the table of %s", k.Interface)
 }
 
 // putAddress succeeds if the interface has the address with the same length. VPP refuses subnets
