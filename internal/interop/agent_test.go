@@ -40,26 +40,13 @@ func (n *agentNode) start(t *testing.T) {
 	check(t, n.agent.Start(t.Context()))
 }
 
-// ask runs a command of the agent that prints JSON.
-func (n *agentNode) ask(ctx context.Context, into any, command ...string) error {
-	out, err := n.NS.Run(ctx, programs.Agent,
-		append(command, "-o", "json", "--admin-socket", n.agent.Socket)...)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(out, into)
-}
-
-func (n *agentNode) status(ctx context.Context) (s agent.Status, err error) {
-	return s, n.ask(ctx, &s, "status")
-}
-
 // session returns how the session with peer stands, and an error while it is not up.
 func (n *agentNode) session(ctx context.Context, peer netip.Addr) (agent.PeerStatus, error) {
-	var peers []agent.PeerStatus
-	if err := n.ask(ctx, &peers, "peers"); err != nil {
+	s, err := n.agent.Status(ctx)
+	if err != nil {
 		return agent.PeerStatus{}, err
 	}
+	peers := s.BGP.Peers
 	i := slices.IndexFunc(peers, func(p agent.PeerStatus) bool { return p.Address == peer })
 	switch {
 	case i < 0:
@@ -76,18 +63,18 @@ func (n *agentNode) awaitPeers(t *testing.T, peers ...string) {
 	t.Helper()
 	await(t, fmt.Sprintf("%s has %d sessions", n.name, len(peers)),
 		func(ctx context.Context) error {
-			var all []agent.PeerStatus
-			if err := n.ask(ctx, &all, "peers"); err != nil {
+			s, err := n.agent.Status(ctx)
+			if err != nil {
 				return err
 			}
 			var up []string
-			for _, p := range all {
+			for _, p := range s.BGP.Peers {
 				if p.Established {
 					up = append(up, p.Address.String())
 				}
 			}
-			if len(all) != len(peers) {
-				return fmt.Errorf("%d peers are configured", len(all))
+			if all := len(s.BGP.Peers); all != len(peers) {
+				return fmt.Errorf("%d peers are configured", all)
 			}
 			return same("established", up, sorted(peers...))
 		})
@@ -124,7 +111,7 @@ func (n *agentNode) showsProgrammed(
 	ctx context.Context, family string, kernel []kernelRoute,
 ) error {
 	var routes []agent.RouteStatus
-	if err := n.ask(ctx, &routes, "routes"); err != nil {
+	if err := n.agent.Get(ctx, "/v1/routes", &routes); err != nil {
 		return err
 	}
 	var shown []string

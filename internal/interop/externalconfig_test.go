@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -112,15 +113,20 @@ func (n *agentNode) deleteItem(t *testing.T, key string) {
 	check(t, n.lab.Data.DeleteRaw(t.Context(), vppKeys+key))
 }
 
+// items are those whose keys have key in them.
+func (n *agentNode) items(ctx context.Context, key string) (all []agent.ExternalItem, err error) {
+	err = n.agent.Admin.Get(ctx, "/v1/external", url.Values{"key": {key}}, &all)
+	return slices.DeleteFunc(all, func(i agent.ExternalItem) bool {
+		return i.State == "REMOVED"
+	}), err
+}
+
 // itemIs returns an error unless the item whose key has key in it is in state; "": there is none.
 func (n *agentNode) itemIs(ctx context.Context, key, state string) error {
-	var items []agent.ExternalItem
-	if err := n.ask(ctx, &items, "external", "get", key); err != nil {
+	items, err := n.items(ctx, key)
+	if err != nil {
 		return err
 	}
-	items = slices.DeleteFunc(items, func(i agent.ExternalItem) bool {
-		return i.State == "REMOVED"
-	})
 	if state == "" && len(items) > 0 ||
 		state != "" && (len(items) != 1 || items[0].State != state) {
 		return fmt.Errorf("%+v", items)

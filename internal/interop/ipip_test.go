@@ -146,7 +146,7 @@ func TestIPIPOnVPP(t *testing.T) {
 		return err
 	})
 	var all []agent.TunnelStatus
-	check(t, us.ask(t.Context(), &all, "tunnels"))
+	check(t, us.agent.Get(t.Context(), "/v1/tunnels", &all))
 	if len(all) != 1 || all[0].Node != "near" || all[0].State != "programmed" {
 		t.Fatalf("tunnels %+v", all)
 	}

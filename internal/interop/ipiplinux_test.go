@@ -97,7 +97,7 @@ func TestIPIPOnLinux(t *testing.T) {
 			crossIPIPOnLinux(t, us.NS, near, ours)
 		}
 	}
-	s, err := us.status(t.Context())
+	s, err := us.agent.Status(t.Context())
 	check(t, err)
 	if !slices.ContainsFunc(s.Problems, func(p agent.ProblemStatus) bool {
 		return p.Resource == "IPPool(felix)"

@@ -54,7 +54,7 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 
 	us.awaitPeers(t, "fd00::1", "fd00::3", "fd00::9")
 	nine.awaitEstablished(t)
-	s, err := us.status(t.Context())
+	s, err := us.agent.Status(t.Context())
 	check(t, err)
 	if s.BGP.RouterID == "" || s.BGP.RouterID == "10.0.0.2" {
 		t.Errorf("router ID %s", s.BGP.RouterID)
@@ -76,13 +76,13 @@ protocol bgp Nine from node { neighbor fd00::9 as 64512; }
 	t.Run("a link-local one alone", func(t *testing.T) {
 		await(t, "we say so, and BIRD does without it, too", func(ctx context.Context) error {
 			var routes []agent.RouteStatus
-			if err := us.ask(ctx, &routes, "routes"); err != nil {
+			if err := us.agent.Get(ctx, "/v1/routes", &routes); err != nil {
 				return err
 			}
 			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool {
 				return r.Prefix == pfx("fd98::/64")
 			})
-			s, err := us.status(ctx)
+			s, err := us.agent.Status(ctx)
 			if err != nil {
 				return err
 			}

@@ -137,13 +137,10 @@ func (x *linuxLab) overRestarts(t *testing.T) {
 func (x *linuxLab) configured(t *testing.T, n int) {
 	t.Helper()
 	await(t, fmt.Sprintf("%d items are CONFIGURED", n), func(ctx context.Context) error {
-		var items []agent.ExternalItem
-		if err := x.us.ask(ctx, &items, "external", "get"); err != nil {
+		items, err := x.us.items(ctx, "")
+		if err != nil {
 			return err
 		}
-		items = slices.DeleteFunc(items, func(i agent.ExternalItem) bool {
-			return i.State == "REMOVED"
-		})
 		if len(items) != n || slices.ContainsFunc(items, func(i agent.ExternalItem) bool {
 			return i.State != "CONFIGURED"
 		}) {
@@ -203,8 +200,8 @@ func TestLinuxItemsNeedCapabilities(t *testing.T) {
 	x.us.startUnprivileged(t, "net_bind_service,net_admin", "--dataplane", "kernel")
 	await(t, "the agent says what it may not do", func(ctx context.Context) error {
 		for _, key := range []string{"interface/far", "interface/inside"} {
-			var items []agent.ExternalItem
-			if err := x.us.ask(ctx, &items, "external", "get", key); err != nil {
+			items, err := x.us.items(ctx, key)
+			if err != nil {
 				return err
 			}
 			if len(items) != 1 || items[0].State != "PENDING" ||

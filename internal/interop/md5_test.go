@@ -109,7 +109,7 @@ func TestNoRoomForPasswords(t *testing.T) {
 	}
 	us.start(t)
 	refused := func(ctx context.Context) (n int, err error) {
-		s, err := us.status(ctx)
+		s, err := us.agent.Status(ctx)
 		for _, p := range s.BGP.Peers {
 			if strings.Contains(p.LastError, "cannot allocate memory: net.core.optmem_max limits") {
 				n++

@@ -376,7 +376,7 @@ func (m *meshLab) restartAgent(
 	m.us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9",
 		"10.1.0.128/26 via 10.0.0.10")
 	await(t, "the agent is ready", func(ctx context.Context) error {
-		s, err := m.us.status(ctx)
+		s, err := m.us.agent.Status(ctx)
 		switch {
 		case err != nil:
 			return err

@@ -144,7 +144,7 @@ func (m *sixLab) leave(t *testing.T) {
 	m.complete(t, stay)
 	for _, a := range []*agentNode{m.ours[0], m.ours[2]} {
 		await(t, a.name+" has three peers", func(ctx context.Context) error {
-			s, err := a.status(ctx)
+			s, err := a.agent.Status(ctx)
 			if err == nil && len(s.BGP.Peers) != 3 {
 				err = fmt.Errorf("%d peers", len(s.BGP.Peers))
 			}

@@ -55,7 +55,7 @@ func TestPoison(t *testing.T) {
 		return nil
 	})
 	us.awaitFIB(t, "-4")
-	status, err := us.status(t.Context())
+	status, err := us.agent.Status(t.Context())
 	check(t, err)
 	if status.BGP.MessagesMalformed != 1 || status.BGP.DecoderPanics != 0 {
 		t.Errorf("%d malformed messages, %d panics of the decoder",

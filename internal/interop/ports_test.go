@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
 )
@@ -62,12 +61,12 @@ func awaitNames(t *testing.T, n *agentNode, names ...string) {
 	t.Helper()
 	await(t, fmt.Sprintf("%s has sessions with %v", n.name, names),
 		func(ctx context.Context) error {
-			var all []agent.PeerStatus
-			if err := n.ask(ctx, &all, "peers"); err != nil {
+			s, err := n.agent.Status(ctx)
+			if err != nil {
 				return err
 			}
 			var up []string
-			for _, p := range all {
+			for _, p := range s.BGP.Peers {
 				if p.Established {
 					up = append(up, p.Peer.String())
 				}

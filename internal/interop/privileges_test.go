@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"vpp-route-agent/internal/adminclient"
 	"vpp-route-agent/internal/netlab"
 )
 
@@ -44,7 +45,7 @@ func TestAgentThatMayNotRouteIsNotReady(t *testing.T) {
 	us.startUnprivileged(t, "net_bind_service", "--dataplane", "kernel",
 		"--kernel-protocol", agentProtocol)
 	await(t, "the agent says what it may not do", func(ctx context.Context) error {
-		s, err := us.status(ctx)
+		s, err := us.agent.Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func TestAgentOnVPPNeedsOneCapability(t *testing.T) {
 		return err
 	})
 	us.hasCapabilities(t, "0000000000000400")
-	s, err := us.status(t.Context())
+	s, err := us.agent.Status(t.Context())
 	check(t, err)
 	if s.FIB.Journal != "ok" {
 		t.Errorf("journal: %s", s.FIB.Journal)
@@ -137,6 +138,7 @@ func (n *agentNode) startUnprivileged(t *testing.T, capabilities string, datapla
 	check(t, os.Mkdir(home, 0o755))
 	check(t, os.Chown(home, nobody, nobody))
 	n.agent.Socket = filepath.Join(home, "agent.sock")
+	n.agent.Admin = adminclient.New(n.agent.Socket)
 	n.agent.StateDir = filepath.Join(home, "state")
 	only := "-all,+" + strings.ReplaceAll(capabilities, ",", ",+")
 	n.agent.Wrap = []string{

@@ -52,7 +52,7 @@ func (l *reachableLab) reach(t *testing.T, far, near string) {
 func (n *agentNode) awaitReady(t *testing.T) {
 	t.Helper()
 	await(t, n.name+" is ready", func(ctx context.Context) error {
-		s, err := n.status(ctx)
+		s, err := n.agent.Status(ctx)
 		if err == nil && !s.Ready {
 			err = fmt.Errorf("%+v", s.Conditions)
 		}

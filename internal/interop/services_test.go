@@ -84,7 +84,7 @@ func TestServiceRanges(t *testing.T) {
 	t.Run("we say what is not in our kernel", func(t *testing.T) {
 		await(t, "routes name the range", func(ctx context.Context) error {
 			var routes []agent.RouteStatus
-			if err := us.ask(ctx, &routes, "routes"); err != nil {
+			if err := us.agent.Get(ctx, "/v1/routes", &routes); err != nil {
 				return err
 			}
 			i := slices.IndexFunc(routes, func(r agent.RouteStatus) bool {

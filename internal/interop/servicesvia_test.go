@@ -50,7 +50,7 @@ func TestServicesViaOnVPP(t *testing.T) {
 	us.start(t)
 	us.awaitPeers(t, "10.0.0.1")
 	loops := func(ctx context.Context) (bool, error) {
-		s, err := us.status(ctx)
+		s, err := us.agent.Status(ctx)
 		for _, p := range s.Problems {
 			if strings.Contains(p.Error, "VPP has no route for 10.96.0.1 but the one back") {
 				return true, nil

@@ -140,7 +140,7 @@ func (k *takeover) agentWaits(t *testing.T) {
 	control, through := k.flows(t)
 	k.agent.start(t)
 	await(t, "the agent says who has the port", func(ctx context.Context) error {
-		s, err := k.agent.status(ctx)
+		s, err := k.agent.agent.Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 				k.agent.agent.Socket); err != nil {
 				return err
 			}
-			s, err := k.agent.status(ctx)
+			s, err := k.agent.agent.Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func (k *takeover) awaitShadowed(t *testing.T, want ...string) {
 				return fmt.Errorf("ready %t, sweep %s: %+v", s.Ready, s.FIB.Sweep, s.Conditions)
 			}
 			var routes []agent.RouteStatus
-			if err := k.agent.ask(ctx, &routes, "routes"); err != nil {
+			if err := k.agent.agent.Get(ctx, "/v1/routes", &routes); err != nil {
 				return err
 			}
 			var hidden []string

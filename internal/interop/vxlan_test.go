@@ -171,7 +171,7 @@ func TestVXLANOnVPP(t *testing.T) {
 		return err
 	})
 	var all []agent.TunnelStatus
-	check(t, us.ask(t.Context(), &all, "tunnels"))
+	check(t, us.agent.Get(t.Context(), "/v1/tunnels", &all))
 	if len(all) != 1 || all[0].Node != "near" || all[0].State != "programmed" ||
 		all[0].Encapsulation.String() != "VXLAN" || all[0].MTU != 1450 {
 		t.Fatalf("tunnels %+v", all)

@@ -93,7 +93,7 @@ func TestVXLANOnLinux(t *testing.T) {
 	leaves("without the agent")
 	us.start(t)
 	us.awaitReady(t)
-	s, err := us.status(t.Context())
+	s, err := us.agent.Status(t.Context())
 	check(t, err)
 	if s.FIB.OpsPut+s.FIB.OpsDeleted+s.FIB.OpsFailed != 0 || s.FIB.Tunnels == nil ||
 		s.FIB.Tunnels.Programmed != 2 {
@@ -123,7 +123,7 @@ func TestVXLANOnLinux(t *testing.T) {
 		net.HardwareAddr{0x66, 0, 0, 0, 6, 7})
 	await(t, "a node with the MAC address of another", func(ctx context.Context) error {
 		var all []agent.TunnelStatus
-		err := us.ask(ctx, &all, "tunnels")
+		err := us.agent.Get(ctx, "/v1/tunnels", &all)
 		for _, x := range all {
 			failed := x.Node == "other" && x.OuterDestination.Is4()
 			if err == nil && failed != strings.Contains(x.Reason, "has the MAC address") {
