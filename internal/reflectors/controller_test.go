@@ -389,7 +389,7 @@ func reaches(t *testing.T, client *clientv3.Client, mode string) {
 // reachesOf looks rarely: goals take seconds, and a look costs as much as what the controller does.
 func reachesOf(t *testing.T, read func() (*reading, error), mode string) {
 	t.Helper()
-	awaitStateOf(t, read, 100*time.Millisecond, "the goal "+mode, func(s State) bool {
+	awaitStateOf(t, read, 500*time.Millisecond, "the goal "+mode, func(s State) bool {
 		if !strings.HasPrefix(s.Done, mode) {
 			return false
 		}
