@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/route"
 )
@@ -48,6 +49,16 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 	}
 	if names, _ := asked(&links{}, nil, true); len(names) != 0 {
 		t.Errorf("of no interfaces %q", names)
+	}
+}
+
+// TestRestIsShort: a link that goes down meanwhile waits for its end.
+func TestRestIsShort(t *testing.T) {
+	if rest := restAfter(10 * time.Millisecond); rest != 40*time.Millisecond {
+		t.Errorf("after a reading of 10ms VPP rests for %s", rest)
+	}
+	if rest := restAfter(10 * time.Second); rest != time.Second {
+		t.Errorf("after a reading that VPP stood still in it rests for %s", rest)
 	}
 }
 

@@ -64,9 +64,11 @@ const (
 	// pollInterval bounds the age of interface addresses, for which VPP has no event. The dumps
 	// stop no worker; tablesPerPoll bounds what does.
 	pollInterval = 5 * time.Second
-	// restFactor is for how many times as long as a reading of the interfaces took no other one
-	// begins, but for a poll: VPP answers in order, and each of our own changes asks for one.
+	// restFactor is how many times as long as a reading of the interfaces VPP rests before the next
+	// one, but for a poll. It answers in order, and each of our own changes asks for a reading.
 	restFactor = 4
+	// longestRest: a reading that VPP was slow to answer says nothing about the next.
+	longestRest = time.Second
 
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 2 * time.Second
@@ -259,7 +261,7 @@ func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 	// Pings keep an idle VPP from looking silent, and find what it has dropped of a started batch.
 	ping := time.NewTicker(v.cfg.ReplyTimeout / 3)
 	defer ping.Stop()
-	changed := l.changed // nil: not yet
+	changed := l.changed // nil: VPP has a rest
 	var rested <-chan time.Time
 	for {
 		poll := false
@@ -285,12 +287,16 @@ func (v *VPP) watch(ctx context.Context, l *session, last route.Facts) error {
 		if err != nil {
 			return err
 		}
-		changed, rested = nil, time.After(restFactor*time.Since(began))
+		changed, rested = nil, time.After(restAfter(time.Since(began)))
 		if !sameInterfaces(facts.Interfaces, last.Interfaces) {
 			v.publish(facts)
 			last = facts
 		}
 	}
+}
+
+func restAfter(reading time.Duration) time.Duration {
+	return min(restFactor*reading, longestRest)
 }
 
 // readFacts reads the interfaces, for a poll or after an event, and returns the facts.

@@ -190,8 +190,11 @@ func (s *Server) serve(c *client, msg []byte) bool {
 	}
 	if d := s.faults.delay; d > 0 {
 		s.mu.Unlock()
+		began := time.Now()
 		time.Sleep(d)
+		took := time.Since(began)
 		s.mu.Lock()
+		s.delayed += took
 	}
 	if !s.clients[c] {
 		return false // of an earlier generation

@@ -42,6 +42,7 @@ type Server struct {
 	clients  map[*client]bool
 	nextPID  uint32
 	requests map[string]int
+	delayed  time.Duration
 	faults   faults
 
 	hostLinks map[string]bool // the kernel's interfaces, by name
@@ -354,8 +355,15 @@ func (s *Server) Refuse(f func(api.Message) int32) { s.fault(func(a *faults) { a
 // cannot read; nil ends it.
 func (s *Server) Swallow(f func(api.Message) bool) { s.fault(func(a *faults) { a.swallow = f }) }
 
-// Delay has every message take d.
+// Delay has every message take d, or longer on a machine with much to do.
 func (s *Server) Delay(d time.Duration) { s.fault(func(a *faults) { a.delay = d }) }
+
+// Delayed returns how long messages have taken because of Delay, in all.
+func (s *Server) Delayed() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delayed
+}
 
 // Lack has the messages of those names missing, for connections made from now on.
 func (s *Server) Lack(names ...string) {
