@@ -30,6 +30,13 @@ func (s *syncer) nextObject() (*object, time.Time) {
 		s.settleLeaving()
 		return nil, s.now
 	}
+	for len(x.again) > 0 {
+		o := x.again[0]
+		o.isAgain = false
+		if x.again = x.again[1:]; s.canLookUp(o) {
+			return o, time.Time{}
+		}
+	}
 	if len(x.turn) == 0 {
 		return nil, time.Time{}
 	}

@@ -41,6 +41,7 @@ type object struct {
 	pass    uint64            // the last of beginObjects in which a source wanted it
 	found   bool              // an interface of ours, and no journal tells what of ours is on it
 	isSoon  bool              // it is in objects.soon
+	isAgain bool              // it is in objects.again
 	problem error             // why it could not be looked up
 	other   route.ObjectKey   // what is there instead, of isForeign
 	// waiting are routes that are not put before this table or endpoint is there.
@@ -71,8 +72,9 @@ type objects struct {
 	changed bool   // Engine.ObjectsChanged is to be signalled
 	pass    uint64 // counts beginObjects
 
-	soon    []*object // to be looked up at once
+	soon    []*object // to be looked up at once: they may be put then
 	looking *object   // one of them is being looked up
+	again   []*object // to be looked up after those: interfaces have changed
 	held    bool      // a deletion waits until all of them were
 	turn    []*object // the rotation: those that are wanted, but for bulk.wanted
 	cursor  int       // in turn
@@ -313,6 +315,15 @@ func (s *syncer) lookUpSoon(o *object) {
 	}
 }
 
+// lookUpAgain is for what is there, or was another's. Deletions do not wait for that: there may be
+// thousands, and again before the last of them was looked up.
+func (s *syncer) lookUpAgain(o *object) {
+	if !o.isAgain {
+		o.isAgain = true
+		s.objects.again = append(s.objects.again, o)
+	}
+}
+
 // settleWaiting has the objects settled that wait for what was written, or returns when to.
 func (s *syncer) settleWaiting() time.Time {
 	if !s.objects.written {
@@ -463,8 +474,12 @@ func (s *syncer) objectsOver(changed map[string]bool) {
 				delete(s.failures, o.entry)
 			}
 			s.tryNow(o.entry)
-			if !s.isListed(o.key) {
+			switch {
+			case s.isListed(o.key):
+			case o.is(isWaiting):
 				s.lookUpSoon(o)
+			default:
+				s.lookUpAgain(o)
 			}
 		}
 		s.settle(o.entry)

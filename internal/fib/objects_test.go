@@ -3,6 +3,7 @@ package fib
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -179,6 +180,37 @@ func TestObjectComesBackWhileRoutesChange(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		check(t, "taken away", r.dp.printObjectOps(), "put address 192.168.4.7/24 of eth0")
+	})
+}
+
+// Each change of an interface has all objects looked up, which may take longer than until the next.
+func TestObjectIsDeletedWhileInterfacesChange(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		all := []route.Object{up0}
+		for i := range 50 {
+			all = append(all, on("eth0", fmt.Sprintf("192.168.4.%d/32", i+1)))
+		}
+		r.setObjects(route.Uplink, all...)
+		time.Sleep(time.Second)
+		r.dp.mu.Lock()
+		r.dp.lookingUp = func(route.ObjectKey) { time.Sleep(time.Millisecond) }
+		r.dp.mu.Unlock()
+		storm := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				f := r.dp.now
+				f.Interfaces = slices.Clone(f.Interfaces)
+				last := &f.Interfaces[len(f.Interfaces)-1]
+				last.MTU++
+				r.dp.tell(f)
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		storm(time.Second)
+		r.setObjects(route.Uplink, all[:len(all)-1]...)
+		storm(2 * time.Second)
+		if there := r.dp.there(); len(there) != len(all)-1 {
+			t.Errorf("%d objects are there, want %d", len(there), len(all)-1)
+		}
 	})
 }
 
