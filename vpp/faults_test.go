@@ -869,3 +869,23 @@ func TestNodesShareNoMACAddress(t *testing.T) {
 		t.Errorf("both nodes chose %s", one)
 	}
 }
+
+// Workers of VPP stop while it tells an interface's table, and there may be thousands of both.
+func TestTableWithoutInterfacesIsDeletedWithoutAskingThem(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "connection", present)
+	table := route.Table{TableID: route.TableID{ID: 42}, Name: "red"}
+	check(t, a.PutObject(t.Context(), table))
+	s.AddInterface("in42")
+	s.Bind("in42", 42)
+	if err := a.DeleteObject(t.Context(), table.Key()); err == nil {
+		t.Error("a table with an interface in it was deleted")
+	}
+	s.RemoveInterface("in42")
+	before := s.Requests("sw_interface_get_table")
+	check(t, a.DeleteObject(t.Context(), table.Key()))
+	if n := s.Requests("sw_interface_get_table") - before; n > 0 {
+		t.Errorf("%d interfaces were asked for their tables", n)
+	}
+}

@@ -137,32 +137,45 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 	if err := errors.Join(err, bad); err != nil || left != "" {
 		return left, err
 	}
-	now, err := listLinks(ctx, l.conn)
-	if err != nil {
-		return "", err
-	}
-	for chunk := range slices.Chunk(now.list, linkBatch) {
-		if left, err = l.interfaceIn(ctx, t, chunk); err != nil || left != "" {
-			return left, err
-		}
-	}
-	if l.covers(ctx, t) > hops {
-		left = "an export to another table"
-	}
-	return left, nil
-}
-
-// covers counts the entries that the default route of t covers. Where nothing else is in t, these
-// are next hops, and routes of other tables to an interface that was in t when they were put: VPP
-// 25.10 lets them stay, and crashes when t goes (src/vnet/fib/fib_attached_export.c). Its command
-// line alone shows them.
-func (l *session) covers(ctx context.Context, t route.TableID) int {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if t.IPv6 {
 		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	shown := l.showEntry(ctx, t.ID, all, "detail")
-	return strings.Count(shown, "{entry:")
+	if !hasNoInterface(shown) {
+		left, err = l.someInterfaceIn(ctx, t)
+	}
+	if err == nil && left == "" && covers(shown) > hops {
+		left = "an export to another table"
+	}
+	return left, err
+}
+
+// covers counts the entries that the default route of a table covers. Where nothing else is in the
+// table, these are next hops, and routes of other tables to an interface that was in it when they
+// were put: VPP 25.10 lets them stay, and crashes when the table goes
+// (src/vnet/fib/fib_attached_export.c). Its command line alone shows them.
+func covers(shown string) int { return strings.Count(shown, "{entry:") }
+
+// hasNoInterface reports whether VPP shows by its locks on a table that no interface is in it. Else
+// each interface must be asked for its table, and VPP's workers stop for each answer.
+func hasNoInterface(shown string) bool {
+	_, rest, found := strings.Cut(shown, " locks:[")
+	locks, _, whole := strings.Cut(rest, "]")
+	return found && whole && !strings.Contains(locks, "interface:")
+}
+
+func (l *session) someInterfaceIn(ctx context.Context, t route.TableID) (string, error) {
+	now, err := listLinks(ctx, l.conn)
+	if err != nil {
+		return "", err
+	}
+	for chunk := range slices.Chunk(now.list, linkBatch) {
+		if in, err := l.interfaceIn(ctx, t, chunk); err != nil || in != "" {
+			return in, err
+		}
+	}
+	return "", nil
 }
 
 // interfaceIn returns one of these interfaces that is in t, or "". Interfaces with addresses show

@@ -36,7 +36,9 @@ func (s *Server) showEntry(command string) string {
 	}
 	if p.Bits() == 0 && strings.HasSuffix(command, " detail") {
 		covered := len(t.nextHops) + s.importsFrom(tableKey{table, ip == "ip6"})
-		return " Delegates:\n  covered:[" + strings.Repeat("{entry:11}, ", covered) + "]\n"
+		return fmt.Sprintf("%s, fib_index:%d, epoch:0 flags:none locks:[%sAPI:1, ]\n Delegates:\n"+
+			"  covered:[%s]\n", t.name, table, s.locks(table, ip == "ip6"),
+			strings.Repeat("{entry:11}, ", covered))
 	}
 	b, e := &strings.Builder{}, t.entries[p]
 	fmt.Fprintf(b, "%s fib:%d index:11 locks:2\n", prefix, table)
@@ -66,6 +68,20 @@ func (s *Server) showEntry(command string) string {
 		}
 	}
 	return b.String()
+}
+
+// locks are those of interfaces on a table.
+func (s *Server) locks(table uint32, six bool) string {
+	n := 0
+	for _, l := range s.links {
+		if l.tables[six] == table {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("interface:%d, ", n)
 }
 
 // summary is VPP's for one family: for each table the number of entries by length.
