@@ -92,13 +92,9 @@ func makeIPIP(ctx context.Context, l *session, want route.Link) (uint32, error) 
 	if err != nil {
 		return 0, err
 	}
-	// What is there is of an interface that had the index, and was deleted by another program.
-	err = l.deleteEndpoints(ctx, r.SwIfIndex)
 	index := uint32(r.SwIfIndex)
-	if err == nil {
-		l.ipips.note(want.Name, linkID{index, deleted[index]})
-	}
-	return index, err
+	l.ipips.note(want.Name, linkID{index, deleted[index]})
+	return index, nil
 }
 
 // removeIPIP deletes the endpoints first: they would outlive the interface, and be those of the
@@ -113,6 +109,9 @@ func removeIPIP(ctx context.Context, l *session, d *interfaces.SwInterfaceDetail
 }
 
 func (l *session) deleteEndpoints(ctx context.Context, on interface_types.InterfaceIndex) error {
+	if len(l.conn.missing(ipipNeeds)) > 0 {
+		return nil
+	}
 	all, err := readTEIB(ctx, l.conn)
 	var reqs []request
 	for _, e := range all {

@@ -295,6 +295,21 @@ func TestNodesThatJoinCostNoLookUp(t *testing.T) {
 	}
 }
 
+// VPP keeps the endpoints for the next interface with that index.
+func TestEndpointsOfADeletedInterfaceGo(t *testing.T) {
+	s := newServer(t)
+	a := runAgent(t, vpp.Config{Socket: s.Socket()})
+	a.await(t, "VPP", present)
+	check(t, a.PutObject(t.Context(), testTunnel))
+	check(t, a.PutObject(t.Context(), route.Endpoint{Interface: testTunnel.Name,
+		Outer: netip.MustParseAddr("192.0.2.2")}))
+	s.RemoveInterface("ipip17900000")
+	check(t, a.PutObject(t.Context(), route.Link{Name: "next", Kind: route.Loopback}))
+	if all := s.Endpoints("next"); len(all) > 0 {
+		t.Errorf("the interface that has the index leads to %v", all)
+	}
+}
+
 // A VPP without IPIP's messages says so, and takes everything else.
 func TestVPPWithoutTunnels(t *testing.T) {
 	s := newServer(t)

@@ -179,6 +179,9 @@ func (l *session) make(ctx context.Context, want route.Link) error {
 	}
 	// What is there is of an interface that had the index, and was deleted by another program.
 	if err = l.deleteNeighbours(ctx, interface_types.InterfaceIndex(index)); err == nil {
+		err = l.deleteEndpoints(ctx, interface_types.InterfaceIndex(index))
+	}
+	if err == nil {
 		err = l.finish(ctx, index, want)
 	}
 	if err == nil {
