@@ -251,6 +251,20 @@ func (fsm *fsm) giveUp(conn net.Conn, err error) {
 	}
 }
 
+// toldWhy reports the NOTIFICATION of a peer that gives up in OPENSENT or OPENCONFIRM. That of a
+// collision is no reason: the other connection goes on.
+func (h *fsmHandler) toldWhy(m *bgp.BGPMessage) {
+	n, ok := m.Body.(*bgp.BGPNotification)
+	if !ok || n.ErrorCode == bgp.BGP_ERROR_CEASE &&
+		n.ErrorSubcode == bgp.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION {
+		return
+	}
+	h.fsm.reportNotification(NotificationReceived, n)
+	h.fsm.logger.Warn("received notification", log.Fields{"Topic": "Peer",
+		"Key":  h.fsm.pConf.State.NeighborAddress,
+		"Code": n.ErrorCode, "Subcode": n.ErrorSubcode})
+}
+
 // closeConn closes a connection that is not the session's, with a NOTIFICATION where err is one.
 func (fsm *fsm) closeConn(conn net.Conn, err error) {
 	defer conn.Close()
