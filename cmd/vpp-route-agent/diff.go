@@ -104,6 +104,10 @@ func (d *diffCall) run(cmd *cobra.Command, names []string) error {
 		if d.cert != nil {
 			d.ask(cmd.Context(), nodes[i])
 		}
+		if !nodes[i].Asked && nodes[i].options.RouterID == "" && !self.IPv4.IsValid() {
+			// Its settings have one, which is not compared; without one nothing would be planned.
+			nodes[i].options.RouterID = "hash"
+		}
 		// What only the agent's data plane knows is not compared.
 		nodes[i].options.Arrived, nodes[i].options.Outgoing = nil, nil
 		nodes[i].plan = agent.NodePlanOf(name, s, bgp.PlanFor(name, s, nodes[i].options))
