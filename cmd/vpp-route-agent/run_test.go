@@ -199,3 +199,20 @@ func (r removing) Handle(_ context.Context, record slog.Record) error {
 	}
 	return nil
 }
+
+// Whoever can open the lock's file can hold it, and so keep the agent from starting.
+func TestLockIsNotForOthers(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "lock")
+	if err := os.WriteFile(name, nil, 0o644); err != nil { // an earlier version's
+		t.Fatal(err)
+	}
+	unlock, err := lockStateDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v", i.Mode(), err)
+	}
+}
