@@ -87,6 +87,8 @@ func (a *audit) begin() error {
 	a.engine.mu.Lock()
 	defer a.engine.mu.Unlock()
 	switch {
+	case !t.present && t.facts.Problem != "":
+		return fmt.Errorf("%w: %s", errAbsent, t.facts.Problem)
 	case !t.present:
 		return errAbsent
 	case t.audited != nil:

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -593,7 +594,8 @@ func TestAuditNeedsADataPlaneThatStays(t *testing.T) {
 		synctest.Wait()
 		r.dp.tell(route.Facts{Problem: "away"})
 		synctest.Wait()
-		if _, err := r.Audit(context.Background()); !errors.Is(err, errAbsent) {
+		_, err := r.Audit(context.Background())
+		if !errors.Is(err, errAbsent) || !strings.HasSuffix(err.Error(), ": away") {
 			t.Error(err)
 		}
 		r.dp.tell(node("b"))
