@@ -9,11 +9,14 @@ import (
 	"syscall"
 )
 
+// nothingKeptEnv tells the new process of agent.ErrNothingKept. It is no setting.
+const nothingKeptEnv = "_VPP_ROUTE_AGENT_NOTHING_KEPT"
+
 // handOver lets a new process of the same program take this one's place and PID. Its sockets end
 // with this one: peers see connections that close without CEASE. /proc/self/exe is this program
 // even after its file was replaced or removed. If ctx has ended, the agent was told to stop, and
 // stops.
-func handOver(ctx context.Context, log *slog.Logger) error {
+func handOver(ctx context.Context, nothingKept bool, log *slog.Logger) error {
 	// One of these that comes from here on ends the process, this or the new one, until that
 	// listens.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
@@ -24,5 +27,9 @@ func handOver(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	log.Info("a new process takes over")
+	os.Unsetenv(nothingKeptEnv)
+	if nothingKept {
+		os.Setenv(nothingKeptEnv, "true")
+	}
 	return fmt.Errorf("start anew: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }

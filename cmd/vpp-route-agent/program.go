@@ -63,7 +63,7 @@ func run(ctx context.Context, cfg config, load func() (config, error), log logge
 		Node: cfg.nodeName, Version: version, Dataplane: cfg.dataplane, Settings: cfg.agent(),
 		DrainFile: filepath.Join(cfg.stateDir, "drain.json"), MetricsRoutes: cfg.metricsRoutes,
 		Log: log.Logger, LogLevel: log.level, LogTail: log.tail.text,
-		Configuration: inForce.shown,
+		Configuration: inForce.shown, NothingKept: os.Getenv(nothingKeptEnv) != "",
 	}}
 	defer p.close()
 	// Nothing may fail after addSpeaker: GoBGP listens as soon as it is made, and cannot be closed.

@@ -41,7 +41,7 @@ for each flag), a YAML file and defaults, in this order.`,
 			err = run(cmd.Context(), cfg, reload, log)
 			if errors.Is(err, agent.ErrNewProcess) {
 				log.end()
-				return handOver(cmd.Context(), log.Logger)
+				return handOver(cmd.Context(), errors.Is(err, agent.ErrNothingKept), log.Logger)
 			}
 			return err
 		},

@@ -28,7 +28,7 @@ func TestNoProcessTakesOverFromOneToldToStop(t *testing.T) {
 	t.Setenv(again, "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := handOver(ctx, testlog.New(t)); err != nil {
+	if err := handOver(ctx, false, testlog.New(t)); err != nil {
 		t.Error(err)
 	}
 }

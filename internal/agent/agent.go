@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -83,6 +84,8 @@ type Config struct {
 	LogTail func() []byte
 	// Configuration are the settings in force, by name, without secrets; nil: they are not shown.
 	Configuration func() map[string]string
+	// NothingKept: the process before ended with ErrNothingKept.
+	NothingKept bool
 }
 
 // Settings is the part of Config that may change while the agent runs; see Set.
@@ -112,6 +115,10 @@ type DataplaneStats struct {
 // ErrNewProcess ends Run when the speaker must start anew. The caller executes a new process and
 // sends peers nothing: they and the data plane keep the routes, and no packet is lost.
 var ErrNewProcess = errors.New("agent: a new process must take over")
+
+// ErrNothingKept is an ErrNewProcess where this node has another AS, or has lost an address: peers
+// end their sessions, or what they keep of this node leads nowhere.
+var ErrNothingKept = fmt.Errorf("%w: peers keep nothing of this one", ErrNewProcess)
 
 // CollectorPercent is GOGC where neither GOGC nor GOMEMLIMIT is set (docs/decisions/0009): with
 // 200 000 routes it takes an eighth more memory than 100, and a fifth less processor time.
@@ -144,6 +151,8 @@ type Agent struct {
 	usable         usableHops
 	usableStale    bool      // the speaker must ask usable again about all it has
 	setAt          time.Time // when the speaker was last handed a plan
+	spokeAs        uint32    // the AS of the plan that it took last, and its OwnAddresses
+	spokeFrom      []netip.Addr
 	received       time.Time // Received of snapshots whose routes the FIB has not been handed
 
 	wanting sync.Mutex // guards wanted
@@ -268,7 +277,7 @@ func (a *Agent) turn(ctx context.Context, now time.Time, counted *sample) error 
 		a.trackInterfaces()
 		a.stepSweep(now, peers)
 		if a.handOver.step(now, a.needsNewProcess(), peers) {
-			return ErrNewProcess
+			return a.newProcess()
 		}
 		if a.stepDrain(now) { // what the plan withdrew may be all
 			return a.endDrain(ctx)
@@ -285,6 +294,15 @@ func (a *Agent) needsNewProcess() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Is(a.setError, bgp.ErrSpeakerChanged) && a.drain.request.NotKept == ""
+}
+
+// newProcess is how Run ends for a new process to take over.
+func (a *Agent) newProcess() error {
+	hasLost := func(was netip.Addr) bool { return !slices.Contains(a.plan.OwnAddresses, was) }
+	if a.spokeAs != a.plan.BGP.Speaker.AS || slices.ContainsFunc(a.spokeFrom, hasLost) {
+		return ErrNothingKept
+	}
+	return ErrNewProcess
 }
 
 // publish shows to Status what Run knows.

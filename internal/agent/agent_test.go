@@ -605,7 +605,7 @@ func TestNewProcessDoesNotWaitForPeersThatWereDown(t *testing.T) {
 		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")}})
 		n.asksForANewProcess(3 * time.Second)
 		n.expect(t, 2*time.Second)
-		n.handsOver(t)
+		n.handsOver(t, false)
 	})
 }
 
@@ -622,17 +622,58 @@ func (n *node) asksForANewProcess(after time.Duration) {
 	n.snapshots <- c
 }
 
-// handsOver sees that the agent has ended for a new process to take over.
-func (n *node) handsOver(t *testing.T) {
+// handsOver sees that the agent has ended for a new process to take over, of which peers keep
+// nothing or not.
+func (n *node) handsOver(t *testing.T, anew bool) {
 	t.Helper()
 	select {
 	case err := <-n.ended:
-		if !errors.Is(err, ErrNewProcess) {
+		if !errors.Is(err, ErrNewProcess) || errors.Is(err, ErrNothingKept) != anew {
 			t.Errorf("ended with %v", err)
 		}
 	default:
 		t.Error("no new process takes over")
 	}
+}
+
+// Peers keep the routes of a node that restarts, but not under another AS, nor where they lead to
+// an address of before.
+func TestNewProcessKnowsThatPeersKeepNothing(t *testing.T) {
+	for name, change := range map[string]func(*calico.Node){
+		"address": func(n *calico.Node) { n.IPv4 = pfx("192.168.4.8/24") },
+		"AS":      func(n *calico.Node) { n.ASNumber = 65123 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *node) {
+				n.dataplane.facts <- live
+				n.snapshots <- cluster()
+				time.Sleep(3 * time.Second)
+				n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+				c := cluster()
+				me := c.Nodes["a"]
+				change(&me)
+				c.Nodes["a"] = me
+				n.snapshots <- c
+				time.Sleep(2 * time.Second)
+				n.handsOver(t, true)
+			})
+		})
+	}
+}
+
+func TestNothingKeptIsNoRestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		left := route.Route{Key: key("10.1.5.0/26"),
+			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
+				Interface: "eth0"}})}
+		n.dataplane.routes[left.Key] = left
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(10 * time.Second)
+		if n.speaker.current().Restarting {
+			t.Error("the speaker has peers wait for one another")
+		}
+	}, func(c *Config) { c.NothingKept = true })
 }
 
 func TestNewProcessWaitsForAPeerThatWasUp(t *testing.T) {
@@ -668,7 +709,7 @@ func TestChangedSpeakerIsLeftToANewProcessOncePeersHaveTold(t *testing.T) {
 		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
 			Established: true, GR: true, EndOfRIB: true})
 		n.expect(t, 2*time.Second)
-		n.handsOver(t)
+		n.handsOver(t, false)
 	})
 }
 

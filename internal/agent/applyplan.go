@@ -37,7 +37,8 @@ func (a *Agent) facts(now time.Time) Facts {
 	})
 	f.Adopted, f.Restarting = a.plannedWith.Adopted, a.plannedWith.Restarting
 	if a.sessions.configured.IsZero() {
-		f.Adopted, f.Restarting = stats.Adopted != "", stats.AdoptedRoutes > 0
+		f.Adopted = stats.Adopted != ""
+		f.Restarting = stats.AdoptedRoutes > 0 && !a.cfg.NothingKept
 	}
 	f.HeldNodes, f.Former = a.heldNodes(now), a.formerForms(now)
 	f.InterfacesRead, f.NodeMTUs = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTUs

@@ -416,7 +416,7 @@ func TestNoNewProcessForgetsADrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.expect(t, noteRetry+2*time.Second) // it is noted without being asked for once more
-		n.handsOver(t)
+		n.handsOver(t, false)
 	}, func(c *Config) { c.DrainFile = file })
 }
 

@@ -63,7 +63,8 @@ type Facts struct {
 	Outgoing []route.Outgoing
 	// Adopted: the routes of an earlier run in the data plane are known.
 	Adopted bool
-	// Restarting: the data plane kept routes of an earlier run when the agent started.
+	// Restarting: the data plane kept routes of an earlier run when the agent started, and peers
+	// may have kept this node's.
 	Restarting bool
 	// InterfacesRead: those of the data plane have been. Tunnels wait for it: they would be made
 	// anew as soon as NodeMTUs are known.

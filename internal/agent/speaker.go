@@ -80,7 +80,9 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 		a.cfg.Log.Error("the speaker did not take the whole plan; it is tried again each second",
 			"err", err)
 	}
-	a.setError = err
+	if a.setError = err; !errors.Is(err, bgp.ErrSpeakerChanged) {
+		a.spokeAs, a.spokeFrom = p.Speaker.AS, a.plan.OwnAddresses
+	}
 	if a.sessions.configured.IsZero() && (err == nil || len(p.Peers) > 0 && a.speaksTo(p.Peers)) {
 		a.sessions.configured = time.Now()
 	}

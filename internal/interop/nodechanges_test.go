@@ -2,6 +2,7 @@ package interop
 
 import (
 	"testing"
+	"time"
 
 	"vpp-route-agent/internal/netlab"
 )
@@ -76,4 +77,38 @@ func TestNodeChanges(t *testing.T) {
 		nine.reconfigure(t)
 		converged(t, "10.0.0.20", "1790", "1791")
 	})
+}
+
+// TestOurAddressChangesWhileARouterIsAway: what peers kept of us leads to the address of before, so
+// none of them waits for what another one has to say.
+func TestOurAddressChangesWhileARouterIsAway(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "moves")
+	us := l.agentNode(t, "us", "10.0.0.2/24")
+	nine := l.birdNode(t, "nine", "10.0.0.9/24", "10.0.0.2")
+	check(t, l.Data.ClaimBlock(t.Context(), "us", pfx("10.1.0.0/26")))
+	nine.setBlocks(t, "10.1.0.64/26")
+	l.apply(t, `
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: away}
+spec: {node: us, peerIP: 10.0.0.99, asNumber: 65099}
+`)
+	nine.start(t)
+	us.start(t)
+	nine.awaitRIB(t, mesh("10.0.0.2"), iBGP("10.1.0.0/26", "10.0.0.2"))
+	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.64/26 via 10.0.0.9")
+	check(t, us.NS.AddAddress("eth0", pfx("10.0.0.20/24")))
+	check(t, l.Data.AddNode(t.Context(), "us", pfx("10.0.0.20/24")))
+	nine.config.Peers = []netlab.BirdPeer{
+		netlab.MeshPeer(nine.config.Address, addr("10.0.0.20"), asNumber),
+	}
+	nine.reconfigure(t)
+	nine.awaitEstablished(t)
+	up := time.Now()
+	nine.awaitRIB(t, mesh("10.0.0.20"), iBGP("10.1.0.0/26", "10.0.0.20"))
+	// half of learnedDeferral in bgp/gobgp
+	if took := time.Since(up); took > 15*time.Second {
+		t.Errorf("BIRD has our block %s after its session came up", took)
+	}
 }
