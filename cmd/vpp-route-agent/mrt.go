@@ -21,9 +21,9 @@ func mrtCommand() *cobra.Command {
 		Short: "Write what BGP peers have sent, as an MRT file",
 		Long: `Write what BGP peers have sent to standard output, as an MRT file, the oldest first.
 
-These are messages as they were received, also such as were refused, but for KEEPALIVE, and sessions
-that came up or went, with microseconds (RFC 6396 BGP4MP_ET, RFC 8050). bgpdump and gobgp read it.
-The state directory is read: the agent need not run.`,
+These are messages as they were received, also such as were refused, but for OPEN and KEEPALIVE, and
+sessions that came up or went, with microseconds (RFC 6396 BGP4MP_ET, RFC 8050). bgpdump and gobgp
+read it. The state directory is read: the agent need not run.`,
 		Example: `  vpp-route-agent mrt --since 10m | bgpdump -m -
   vpp-route-agent mrt --peer 10.0.0.1 > tor-1.mrt`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

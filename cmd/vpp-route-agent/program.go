@@ -147,7 +147,7 @@ func (p *program) addListeners() (err error) {
 func (p *program) lockStateDir() error {
 	unlock, err := lockStateDir(p.cfg.stateDir)
 	switch {
-	case errors.As(err, new(usageError)):
+	case errors.Is(err, errLocked):
 		return err
 	case err != nil:
 		p.log.Warn("the state directory cannot be made or opened: a restart will remember nothing",
@@ -345,9 +345,12 @@ func (p *program) addPage(rest http.Handler) http.Handler {
 	return page.Handler(rest)
 }
 
+var errLocked = errors.New("another agent uses the state directory")
+
 // lockStateDir makes the directory and keeps other agents out of it: two would write one journal
-// and own one FIB source. A usageError says that there is another. Any other error is that of a
-// directory that cannot be made or written, which needs no lock: the agent goes on without.
+// and own one FIB source. errLocked says that there is another, perhaps not for long. Any other
+// error is that of a directory that cannot be made or written, which needs no lock: the agent goes
+// on without.
 func lockStateDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -359,8 +362,7 @@ func lockStateDir(dir string) (unlock func(), err error) {
 	f.Chmod(0o600) // whoever can open it can lock it; before it was open to all
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
-		return nil, usageError{fmt.Errorf("another agent uses the state directory %s; "+
-			"give this one its own --state-dir", dir)}
+		return nil, fmt.Errorf("%w %s; give this one its own --state-dir", errLocked, dir)
 	}
 	return func() { f.Close() }, nil
 }

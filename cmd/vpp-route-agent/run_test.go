@@ -212,6 +212,9 @@ func TestLockIsNotForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
+	if _, err := lockStateDir(dir); !errors.Is(err, errLocked) || errors.As(err, new(usageError)) {
+		t.Errorf("%v: the unit is to try again", err)
+	}
 	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, error %v", i.Mode(), err)
 	}
