@@ -116,8 +116,8 @@ type DataplaneStats struct {
 // sends peers nothing: they and the data plane keep the routes, and no packet is lost.
 var ErrNewProcess = errors.New("agent: a new process must take over")
 
-// ErrNothingKept is an ErrNewProcess where this node has another AS, or has lost an address: peers
-// end their sessions, or what they keep of this node leads nowhere.
+// ErrNothingKept is an ErrNewProcess after which no peer sees the session of before: each has
+// another AS or address of this node. Peers end their sessions, or what they keep leads nowhere.
 var ErrNothingKept = fmt.Errorf("%w: peers keep nothing of this one", ErrNewProcess)
 
 // CollectorPercent is GOGC where neither GOGC nor GOMEMLIMIT is set (docs/decisions/0009): with
@@ -149,11 +149,10 @@ type Agent struct {
 	convergence    convergence
 	handOver       handOver
 	usable         usableHops
-	usableStale    bool      // the speaker must ask usable again about all it has
-	setAt          time.Time // when the speaker was last handed a plan
-	spokeAs        uint32    // the AS of the plan that it took last, and its OwnAddresses
-	spokeFrom      []netip.Addr
-	received       time.Time // Received of snapshots whose routes the FIB has not been handed
+	usableStale    bool       // the speaker must ask usable again about all it has
+	setAt          time.Time  // when the speaker was last handed a plan
+	spokeTo        []bgp.Peer // of the plan that it took last
+	received       time.Time  // Received of snapshots whose routes the FIB has not been handed
 
 	wanting sync.Mutex // guards wanted
 	wanted  fib.Wanted // as last set
@@ -298,11 +297,19 @@ func (a *Agent) needsNewProcess() bool {
 
 // newProcess is how Run ends for a new process to take over.
 func (a *Agent) newProcess() error {
-	hasLost := func(was netip.Addr) bool { return !slices.Contains(a.plan.OwnAddresses, was) }
-	if a.spokeAs != a.plan.BGP.Speaker.AS || slices.ContainsFunc(a.spokeFrom, hasLost) {
-		return ErrNothingKept
+	if slices.ContainsFunc(a.spokeTo, a.mayKeep) {
+		return ErrNewProcess
 	}
-	return ErrNewProcess
+	return ErrNothingKept
+}
+
+// mayKeep reports whether a peer sees the same session in the plan, and so keeps our routes while a
+// new process takes over. Where the kernel chooses our address, it may have stayed.
+func (a *Agent) mayKeep(was bgp.Peer) bool {
+	return slices.ContainsFunc(a.plan.BGP.Peers, func(p bgp.Peer) bool {
+		return p.Address == was.Address && p.RemoteAS == was.RemoteAS &&
+			p.LocalAS == was.LocalAS && p.LocalAddress == was.LocalAddress
+	})
 }
 
 // publish shows to Status what Run knows.

@@ -661,6 +661,43 @@ func TestNewProcessKnowsThatPeersKeepNothing(t *testing.T) {
 	}
 }
 
+// A peer that sees the same session as before keeps our routes, and drops them if our next OPEN does
+// not claim that they are forwarded by (RFC 4724 §4.2).
+func TestNewProcessKnowsWhatPeersKeep(t *testing.T) {
+	for name, change := range map[string]func(*calico.Node){
+		"IPv4 address": func(n *calico.Node) { n.IPv4 = pfx("192.168.4.8/24") },
+		"IPv6 address": func(n *calico.Node) { n.IPv6 = pfx("fd00::8/64") },
+		"AS":           func(n *calico.Node) { n.ASNumber = 65123 }, // which tor does not see
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *node) {
+				with := func(change func(*calico.Node)) *calico.Snapshot {
+					c := cluster()
+					c.BGPConfigurations = map[string]calico.BGPConfiguration{
+						"default": {Name: "default", BindMode: "NodeIP"}}
+					c.BGPPeers = map[string]calico.BGPPeer{"tor": {Name: "tor",
+						PeerIP: "192.168.4.1", ASNumber: 65001, LocalASNumber: 65002}}
+					b := c.Nodes["b"]
+					b.IPv6 = pfx("fd00::3/64")
+					c.Nodes["b"] = b
+					me := c.Nodes["a"]
+					me.IPv6 = pfx("fd00::2/64")
+					change(&me)
+					c.Nodes["a"] = me
+					return c
+				}
+				n.dataplane.facts <- live
+				n.snapshots <- with(func(*calico.Node) {})
+				time.Sleep(3 * time.Second)
+				n.speaker.setRefusal(bgp.ErrSpeakerChanged)
+				n.snapshots <- with(change)
+				time.Sleep(2 * time.Second)
+				n.handsOver(t, false)
+			})
+		})
+	}
+}
+
 func TestNothingKeptIsNoRestart(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		left := route.Route{Key: key("10.1.5.0/26"),

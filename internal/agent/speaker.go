@@ -81,7 +81,7 @@ func (a *Agent) setSpeaker(ctx context.Context) {
 			"err", err)
 	}
 	if a.setError = err; !errors.Is(err, bgp.ErrSpeakerChanged) {
-		a.spokeAs, a.spokeFrom = p.Speaker.AS, a.plan.OwnAddresses
+		a.spokeTo = p.Peers
 	}
 	if a.sessions.configured.IsZero() && (err == nil || len(p.Peers) > 0 && a.speaksTo(p.Peers)) {
 		a.sessions.configured = time.Now()
