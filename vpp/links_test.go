@@ -52,6 +52,22 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 	}
 }
 
+func TestNoNameHidesAnInterfaceInATable(t *testing.T) {
+	const rest = ", fib_index:1, flow hash:[src dst ] epoch:0 flags:none locks:["
+	for shown, want := range map[string]bool{
+		"red" + rest + "API:1, ]\n0.0.0.0/0 fib:1":                     true,
+		"red" + rest + "interface:2, API:1, ]\n0.0.0.0/0 fib:1":        false,
+		"x locks:[]" + rest + "interface:2, API:1, ]\n0.0.0.0/0 fib:1": false,
+		"interface:7" + rest + "API:1, ]\n0.0.0.0/0 fib:1":             true,
+		"red" + rest: false,
+		"":           false,
+	} {
+		if hasNoInterface(shown) != want {
+			t.Errorf("%q: %t", shown, !want)
+		}
+	}
+}
+
 // TestRestIsShort: a link that goes down meanwhile waits for its end.
 func TestRestIsShort(t *testing.T) {
 	if rest := restAfter(10 * time.Millisecond); rest != 40*time.Millisecond {

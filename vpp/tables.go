@@ -158,11 +158,12 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 func covers(shown string) int { return strings.Count(shown, "{entry:") }
 
 // hasNoInterface reports whether VPP shows by its locks on a table that no interface is in it. Else
-// each interface must be asked for its table, and VPP's workers stop for each answer.
+// each interface must be asked for its table, and VPP's workers stop for each answer. The line begins
+// with the table's name, which may be any text.
 func hasNoInterface(shown string) bool {
-	_, rest, found := strings.Cut(shown, " locks:[")
-	locks, _, whole := strings.Cut(rest, "]")
-	return found && whole && !strings.Contains(locks, "interface:")
+	line, _, _ := strings.Cut(shown, "\n")
+	at := strings.LastIndex(line, " locks:[")
+	return at >= 0 && strings.Contains(line[at:], "]") && !strings.Contains(line[at:], "interface:")
 }
 
 func (l *session) someInterfaceIn(ctx context.Context, t route.TableID) (string, error) {
