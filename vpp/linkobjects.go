@@ -90,8 +90,8 @@ func (l *session) setFlags(ctx context.Context, index uint32,
 	return cmp.Or(err, vppError(r.Retval))
 }
 
-// readAddress asks for the table, which stops VPP's workers, only where the last reading of the
-// interfaces lacks the address, as it is from before that came, or has the other family's table.
+// readAddress asks for the table only where the last reading of the interfaces cannot tell it: it
+// is from before the address, or has the other family's table. Each question stops VPP's workers.
 func readAddress(ctx context.Context, l *session, k route.ObjectKey) (route.Object, error) {
 	a, index, err := l.addressOf(ctx, k)
 	if err != nil {

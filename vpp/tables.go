@@ -158,8 +158,8 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 func covers(shown string) int { return strings.Count(shown, "{entry:") }
 
 // hasNoInterface reports whether VPP shows by its locks on a table that no interface is in it. Else
-// each interface must be asked for its table, and VPP's workers stop for each answer. The line begins
-// with the table's name, which may be any text.
+// each interface must be asked for its table, and VPP's workers stop for each answer. The line
+// begins with the table's name, which may be any text.
 func hasNoInterface(shown string) bool {
 	line, _, _ := strings.Cut(shown, "\n")
 	at := strings.LastIndex(line, " locks:[")

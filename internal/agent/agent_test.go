@@ -622,8 +622,8 @@ func (n *node) asksForANewProcess(after time.Duration) {
 	n.snapshots <- c
 }
 
-// handsOver sees that the agent has ended for a new process to take over, of which peers keep
-// nothing or not.
+// handsOver sees that the agent has ended for a new process to take over; anew: peers keep nothing
+// of this one.
 func (n *node) handsOver(t *testing.T, anew bool) {
 	t.Helper()
 	select {
@@ -661,8 +661,8 @@ func TestNewProcessKnowsThatPeersKeepNothing(t *testing.T) {
 	}
 }
 
-// A peer that sees the same session as before keeps our routes, and drops them if our next OPEN does
-// not claim that they are forwarded by (RFC 4724 §4.2).
+// A peer that sees the same session as before keeps our routes, and drops them if our next OPEN
+// does not claim that we went on to forward by them (RFC 4724 §4.2).
 func TestNewProcessKnowsWhatPeersKeep(t *testing.T) {
 	for name, change := range map[string]func(*calico.Node){
 		"IPv4 address": func(n *calico.Node) { n.IPv4 = pfx("192.168.4.8/24") },
