@@ -297,19 +297,27 @@ func (a *Agent) needsNewProcess() bool {
 
 // newProcess is how Run ends for a new process to take over.
 func (a *Agent) newProcess() error {
-	if slices.ContainsFunc(a.spokeTo, a.mayKeep) {
-		return ErrNewProcess
+	seen := map[seenSession]bool{}
+	for _, p := range a.spokeTo {
+		seen[sessionSeenBy(p)] = true
+	}
+	for _, p := range a.plan.BGP.Peers {
+		if seen[sessionSeenBy(p)] {
+			return ErrNewProcess
+		}
 	}
 	return ErrNothingKept
 }
 
-// mayKeep reports whether a peer sees the same session in the plan, and so keeps our routes while a
-// new process takes over. Where the kernel chooses our address, it may have stayed.
-func (a *Agent) mayKeep(was bgp.Peer) bool {
-	return slices.ContainsFunc(a.plan.BGP.Peers, func(p bgp.Peer) bool {
-		return p.Address == was.Address && p.RemoteAS == was.RemoteAS &&
-			p.LocalAS == was.LocalAS && p.LocalAddress == was.LocalAddress
-	})
+// seenSession is what a session is to a peer, which keeps our routes while a new process takes over
+// if that is the same. Where the kernel chooses our address, it may have stayed.
+type seenSession struct {
+	peer, local       netip.Addr
+	remoteAS, localAS uint32
+}
+
+func sessionSeenBy(p bgp.Peer) seenSession {
+	return seenSession{p.Address, p.LocalAddress, p.RemoteAS, p.LocalAS}
 }
 
 // publish shows to Status what Run knows.

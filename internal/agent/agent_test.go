@@ -557,13 +557,16 @@ func TestRoutesOfServicesFollowTheirAnnouncements(t *testing.T) {
 	})
 }
 
+// leaves has the data plane keep a route of an earlier run.
+func (n *node) leaves(prefix string) {
+	r := route.Route{Key: key(prefix), Paths: route.CanonicalPaths([]route.Path{
+		{NextHop: addr("192.168.4.3"), Interface: "eth0"}})}
+	n.dataplane.routes[r.Key] = r
+}
+
 func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		// What an earlier run left: routes that the data plane kept.
-		stale := route.Route{Key: key("10.1.5.0/26"),
-			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
-				Interface: "eth0"}})}
-		n.dataplane.routes[stale.Key] = stale
+		n.leaves("10.1.5.0/26")
 		n.speaker.setStates(bgp.PeerState{ID: bgp.PeerID{Address: addr("192.168.4.3")},
 			Established: true, GR: true})
 		n.dataplane.facts <- live
@@ -589,10 +592,7 @@ func TestStaleRouteWaitsForEndOfRIB(t *testing.T) {
 
 func TestSpeakerThatCannotStartDeletesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		stale := route.Route{Key: key("10.1.5.0/26"),
-			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
-				Interface: "eth0"}})}
-		n.dataplane.routes[stale.Key] = stale
+		n.leaves("10.1.5.0/26")
 		n.speaker.setRefusal(errors.New("port 179 is taken"))
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
@@ -700,10 +700,7 @@ func TestNewProcessKnowsWhatPeersKeep(t *testing.T) {
 
 func TestNothingKeptIsNoRestart(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		left := route.Route{Key: key("10.1.5.0/26"),
-			Paths: route.CanonicalPaths([]route.Path{{NextHop: addr("192.168.4.3"),
-				Interface: "eth0"}})}
-		n.dataplane.routes[left.Key] = left
+		n.leaves("10.1.5.0/26")
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
 		time.Sleep(10 * time.Second)
