@@ -64,8 +64,8 @@ const (
 	// pollInterval bounds the age of interface addresses, for which VPP has no event. The dumps
 	// stop no worker; tablesPerPoll bounds what does.
 	pollInterval = 5 * time.Second
-	// restFactor is how many times as long as a reading of the interfaces VPP rests before the next
-	// one, but for a poll. It answers in order, and each of our own changes asks for a reading.
+	// After a reading of the interfaces VPP has a rest, restFactor times as long; only a poll comes
+	// sooner. VPP answers in order, and each of our own changes asks for a reading.
 	restFactor = 4
 	// longestRest: a reading that VPP was slow to answer says nothing about the next.
 	longestRest = time.Second

@@ -315,8 +315,8 @@ func (s *syncer) lookUpSoon(o *object) {
 	}
 }
 
-// lookUpAgain is for what is there, or was another's. Deletions do not wait for that: there may be
-// thousands, and again before the last of them was looked up.
+// lookUpAgain is for what is there, or is another's. Deletions do not wait for these look-ups:
+// there may be thousands, and interfaces may change again before the last of them.
 func (s *syncer) lookUpAgain(o *object) {
 	if !o.isAgain {
 		o.isAgain = true
