@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -33,11 +32,7 @@ func readTables(ctx context.Context, c *conn) (map[route.TableID]string, error) 
 // only way to a name, so it asks for a route first.
 func (l *session) tableNow(ctx context.Context, id route.TableID) (t route.Table, found bool,
 	err error) {
-	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if id.IPv6 {
-		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	_, retval, err := l.askRoute(ctx, id.ID, all, true)
+	_, retval, err := l.askRoute(ctx, id.ID, anyOf(id.IPv6), true)
 	if err != nil || apiError(retval) == noSuchFIB {
 		return t, false, err
 	}
@@ -137,11 +132,7 @@ func (l *session) occupant(ctx context.Context, t route.TableID) (string, error)
 	if err := errors.Join(err, bad); err != nil || left != "" {
 		return left, err
 	}
-	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if t.IPv6 {
-		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	shown := l.showEntry(ctx, t.ID, all, "detail")
+	shown := l.showEntry(ctx, t.ID, anyOf(t.IPv6), "detail")
 	if !hasNoInterface(shown) {
 		left, err = l.someInterfaceIn(ctx, t)
 	}
