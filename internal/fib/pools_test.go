@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,25 @@ func TestTheInterfaceOfTunnelsGoesDown(t *testing.T) {
 	})
 }
 
+// With encapsulation gone before the data plane answers, nothing is left that would leave by it.
+func TestEncapsulationEndsBeforeTheDataplaneComes(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "journal")
+	synctest.Test(t, func(t *testing.T) {
+		r := start(newFake(route.Facts{Problem: "away"}), journal)
+		defer r.stop()
+		r.encapsulate()
+		r.Learn(pfx("10.1.0.0/26"), via("10.0.0.2"))
+		synctest.Wait()
+		r.encapsulate("10.0.0.2")
+		synctest.Wait()
+		r.set(func(w *Wanted) { w.Encapsulation, w.Sources[route.Own].Objects = nil, nil })
+		synctest.Wait()
+		r.dp.tell(node("a"))
+		synctest.Wait()
+		check(t, "plain", r.dp.printOps(), "put 10.1.0.0/26 via 10.0.0.2 eth0")
+	})
+}
+
 // A plan makes each VXLAN device anew. Of a node that stays as it is nothing is resolved again.
 func TestOfNodesThatStayNothingIsResolvedAgain(t *testing.T) {
 	tunnelled(t, func(t *testing.T, r *running) {
@@ -101,14 +121,16 @@ func TestOfNodesThatStayNothingIsResolvedAgain(t *testing.T) {
 		}
 		r.set(func(w *Wanted) { w.Encapsulation = with("66:00:00:00:00:02") })
 		synctest.Wait()
-		s := r.selection
-		view := s.view
-		s.view = nil // what is stale stays so
-		s.setEncapsulation(with("66:00:00:00:00:03"))
-		if len(s.staleSets) != 1 || s.staleSets[0].paths[0].NextHop != addr("192.0.2.1") {
-			t.Errorf("%d path sets are resolved again", len(s.staleSets))
+		for _, set := range r.selection.sets.byID {
+			set.seen = nil
 		}
-		s.view = view
+		r.selection.setEncapsulation(with("66:00:00:00:00:03"))
+		for _, set := range r.selection.sets.byID {
+			to := set.paths[0].NextHop
+			if got, want := set.seen != nil, to == addr("192.0.2.1"); got != want {
+				t.Errorf("resolved again, path to %s: %v, want %v", to, got, want)
+			}
+		}
 	})
 }
 

@@ -155,10 +155,8 @@ func (s *selection) pathSet(paths []route.Path, static bool, pool route.Pool) *p
 			s.hops.name(NextHop{p.Table, p.NextHop}, set)
 		}
 	}
-	if s.view != nil {
-		s.staleHops = append(s.staleHops, set.hops...)
-		s.staleSets = append(s.staleSets, set)
-	}
+	s.staleHops = append(s.staleHops, set.hops...)
+	s.staleSets = append(s.staleSets, set)
 	return set
 }
 
@@ -192,9 +190,7 @@ func (s *selection) dirtyWithHops(e *entry) {
 
 // staleInside: what covers the next hops inside k has changed.
 func (s *selection) staleInside(k route.Key) {
-	if s.view != nil {
-		s.staleHops = append(s.staleHops, s.hops.inside(k)...)
-	}
+	s.staleHops = append(s.staleHops, s.hops.inside(k)...)
 }
 
 // carriesOther: k, a route or a connected subnet, carries next hops otherwise than before, or no
@@ -231,8 +227,9 @@ func (e *entry) goesByOneInside(k route.Key) bool {
 
 // refresh brings next hops and path sets up to date and marks the prefixes that have read them.
 func (s *selection) refresh() {
-	if s.view == nil {
-		return // the first facts make everything stale
+	if s.view == nil { // the first facts make everything stale
+		s.staleHops, s.staleSets = s.staleHops[:0], s.staleSets[:0]
+		return
 	}
 	for _, hop := range s.staleHops {
 		if s.hops.byKey[hop.NextHop] != hop {
