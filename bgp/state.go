@@ -21,7 +21,10 @@ type PeerState struct {
 	GR          bool   // graceful restart was negotiated
 	LastUpdate  time.Time
 	Established bool
-	Flaps       int // how often the session was lost since the peer was configured
+	// Deferring: the session is up, but our UPDATEs to it wait until all peers have sent theirs,
+	// since we have restarted (the Selection_Deferral_Timer of RFC 4724 §4.1).
+	Deferring bool
+	Flaps     int // how often the session was lost since the peer was configured
 	// UPDATEs received and sent since the peer was last put into GoBGP's configuration
 	UpdatesReceived, UpdatesSent uint64
 	// LastContact is when it was last seen that a message had come; zero if none has.

@@ -99,6 +99,9 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 		t.Errorf("the router has %v, End-of-RIB %t, while a peer was not complete",
 			got, router.hasAll())
 	}
+	if s := n.farState("127.0.0.75"); !s.Deferring || s.Advertised > 0 {
+		t.Errorf("the router's state is %+v, want nothing advertised, and deferring", s)
+	}
 	inner.endOfRIB()
 	// The third one never comes. It counts no more once it is out of the plan.
 	n.plan.Peers = slices.DeleteFunc(n.plan.Peers, func(p bgp.Peer) bool {
@@ -111,6 +114,9 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 		t.Errorf("the router has all %s after the last peer was complete, want not to wait "+
 			"for the deferral", took)
 	}
+	eventually(t, "the router's UPDATEs wait", false, func() bool {
+		return n.farState("127.0.0.75").Deferring
+	})
 	eventually(t, "routes of the router",
 		[]netip.Prefix{pfx("10.1.0.0/26"), pfx("10.3.0.0/26")}, router.received)
 	eventually(t, "the inner peer has all", true, inner.hasAll)

@@ -29,7 +29,7 @@ func (s *Speaker) Peers() []bgp.PeerState {
 		if why, ok := v.problems[p.ID()]; ok {
 			st.LastError = why
 		}
-		if st.Established {
+		if st.Established && !st.Deferring {
 			st.Advertised = announced[p.Address.Is4()]
 		}
 		out = append(out, st)
@@ -87,6 +87,7 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 		st.GR = true
 		if !listed.at.Before(f.since) { // an older list is of an earlier session
 			st.GR, st.Restarting = gracefulRestart(l)
+			st.Deferring = l.GetGracefulRestart().GetLocalRestarting()
 			st.RouterID, _ = netip.ParseAddr(l.GetState().GetRouterId())
 		}
 	case st.State == stateNames[api.PeerState_ESTABLISHED]:

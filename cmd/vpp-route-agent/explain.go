@@ -265,7 +265,10 @@ func writeExports(b *strings.Builder, exports []agent.ExportStatus) {
 	fmt.Fprintln(tw, "SENT\tTO\tSESSION\tNEXT HOP\tATTRIBUTES\tRULE")
 	for _, e := range exports {
 		session := "up"
-		if !e.Established {
+		switch {
+		case e.Deferring:
+			session = "up, UPDATEs wait"
+		case !e.Established:
 			session = "down"
 		}
 		var attributes []string

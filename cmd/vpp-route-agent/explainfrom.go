@@ -219,6 +219,9 @@ func (p *pathExplanation) lostBetween(from, to *pathEnd,
 	case !to.Explanation.Exports[i].Accept:
 		broken(p.To, "%s does not send it to %s: %s", p.To, p.From,
 			to.Explanation.Exports[i].Rule)
+	case to.Explanation.Exports[i].Deferring:
+		broken(p.To, "%s has restarted, and sends it to %s once all its peers have sent what they "+
+			"have (RFC 4724 §4.1)", p.To, p.From)
 	default:
 		broken(p.From, "%s sends it, and %s does not have it: %s", p.To, p.From, from.says())
 	}

@@ -26,6 +26,7 @@ func end(node, fails string, exports ...agent.ExportStatus) pathEnd {
 func TestJudge(t *testing.T) {
 	sent := agent.ExportStatus{Node: "a", Established: true, Accept: true}
 	down := agent.ExportStatus{Node: "a", Accept: true}
+	deferring := agent.ExportStatus{Node: "a", Established: true, Deferring: true, Accept: true}
 	kept := agent.ExportStatus{Node: "a", Established: true, Rule: "rejected by BGPFilter(f)"}
 	for name, x := range map[string]struct {
 		ends   []pathEnd // from a to b
@@ -53,6 +54,8 @@ func TestJudge(t *testing.T) {
 			"b does not send it to a: rejected by"},
 		"not received": {[]pathEnd{end("a", "announcement"), end("b", "", sent)}, false, "a",
 			"b sends it, and a does not have it"},
+		"restart": {[]pathEnd{end("a", "announcement"), end("b", "", deferring)}, false, "b",
+			"b has restarted, and sends it to a once all its peers have sent what they have"},
 		"by a reflector": {[]pathEnd{end("a", "announcement"), end("b", "")}, false, between,
 			"who should pass it on"},
 		"a path elsewhere": {[]pathEnd{end("a", "destination"), end("b", "rival")}, false, "b",

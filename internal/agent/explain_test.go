@@ -330,6 +330,9 @@ func TestExplain(t *testing.T) {
 		{"nobody is there to hear it", ofA("10.1.0.0/26"), func(e *evidence) {
 			e.peers[0].Established, e.peers[0].LastError = false, "hold timer"
 		}, "session", "no session is up: the session with b (192.168.4.3) is not up: hold timer"},
+		{"UPDATEs wait after a restart", ofA("10.1.0.0/26"), func(e *evidence) {
+			e.peers[0].Deferring = true
+		}, "", "announced to 0 peers; after the restart of this node's agent, UPDATEs to 1 peer "},
 		{"nobody is to hear it", ofA("10.1.0.0/26"), func(e *evidence) {
 			e.peers, e.plan.BGP.Peers = nil, nil
 		}, "session", "this node has no BGP peer of this family"},

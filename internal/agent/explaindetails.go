@@ -221,7 +221,8 @@ func (x *explainer) exports(r bgp.Route, nextHop string) (all []ExportStatus) {
 			continue
 		}
 		e := ExportStatus{Prefix: r.Prefix, Peer: peer.ID(), Node: peer.CalicoNode,
-			Established: x.peers[i].Established, ASPath: []uint32{}, Communities: []string{}}
+			Established: x.peers[i].Established, Deferring: x.peers[i].Deferring,
+			ASPath: []uint32{}, Communities: []string{}}
 		v := x.plan.BGP.Policies.Export(r, peer)
 		e.Accept, e.Rule = v.Accept, v.Reason
 		if e.Accept {

@@ -131,6 +131,7 @@ type ExportStatus struct {
 	Peer        bgp.PeerID   `json:"peer"`
 	Node        string       `json:"node,omitempty"`
 	Established bool         `json:"established"`
+	Deferring   bool         `json:"deferring,omitempty"` // as in PeerStatus
 	Accept      bool         `json:"accept"`
 	Rule        string       `json:"rule"`
 	NextHop     string       `json:"nextHop,omitempty"`

@@ -120,6 +120,8 @@ type PeerStatus struct {
 	Advertised  int        `json:"advertised"`
 	LastError   string     `json:"lastError,omitempty"`
 	Established bool       `json:"established"`
+	// Deferring: after our restart, UPDATEs to it wait until all peers have sent theirs.
+	Deferring bool `json:"deferring,omitempty"`
 	// Flaps is how often the session was lost. UPDATEs are counted since GoBGP was given the peer.
 	Flaps           int        `json:"flaps"`
 	UpdatesReceived uint64     `json:"updatesReceived"`
@@ -414,7 +416,7 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 		RemoteAS: p.RemoteAS, LocalAS: p.LocalAS, Passive: p.Passive,
 		State: cmp.Or(st.State, "Idle"), EndOfRIB: st.EndOfRIB,
 		Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
-		LastError: st.LastError, Established: st.Established,
+		LastError: st.LastError, Established: st.Established, Deferring: st.Deferring,
 		Flaps: st.Flaps, UpdatesReceived: st.UpdatesReceived, UpdatesSent: st.UpdatesSent,
 	}
 	if !st.LastContact.IsZero() {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/fib"
@@ -142,32 +141,46 @@ func sortedKeys(set map[string]bool) (all []string) {
 	return all
 }
 
-// checkSessions fails if no peer that is to get it is there.
+// checkSessions fails if no peer that is to get it is there. One that gets no UPDATEs yet still has
+// what it got before the restart.
 func (x *explainer) checkSessions() (string, bool) {
 	if x.noBGP || x.announcement() == nil {
 		return "", true
 	}
-	up, down := 0, []string{}
+	up, deferring, down := 0, 0, []string{}
 	for _, e := range x.exportsOfOwn() {
 		switch {
+		case e.Deferring:
+			deferring++
 		case e.Established:
 			up++
 		default:
 			down = append(down, x.downSession(e.Peer))
 		}
 	}
-	switch {
-	case up == 0 && len(down) == 0:
+	if up+deferring == 0 && len(down) == 0 {
 		return "this node has no BGP peer of this family", false
-	case up == 0:
-		return "no session is up: " + strings.Join(down[:1], ""), false
-	case len(down) > 0:
-		return fmt.Sprintf("%d sessions are up, %d are not; %s", up, len(down), down[0]), true
 	}
-	if up == 1 {
-		return "1 session is up", true
+	if up+deferring == 0 {
+		return "no session is up: " + down[0], false
 	}
-	return fmt.Sprintf("%d sessions are up", up), true
+	text := "1 session is up"
+	if up+deferring > 1 {
+		text = fmt.Sprintf("%d sessions are up", up+deferring)
+	}
+	if len(down) > 0 {
+		text += fmt.Sprintf(", %d are not; %s", len(down), down[0])
+	}
+	if deferring > 0 {
+		text += "; " + deferred(deferring)
+	}
+	return text, true
+}
+
+// deferred says what n peers wait for after a restart of ours.
+func deferred(n int) string {
+	return fmt.Sprintf("after the restart of this node's agent, UPDATEs to %s wait until all "+
+		"peers have sent theirs (RFC 4724 §4.1)", peers(n))
 }
 
 func (x *explainer) downSession(id bgp.PeerID) string {
@@ -250,17 +263,25 @@ func (x *explainer) ownConclusion() string {
 	case a == nil:
 		return fmt.Sprintf("%s is of this node: %s", x.subject(), x.ownText)
 	}
-	to := 0
+	to, later := 0, 0
 	for _, e := range x.sent {
-		if e.Accept && e.Established {
+		switch {
+		case !e.Accept:
+		case e.Deferring:
+			later++
+		case e.Established:
 			to++
 		}
 	}
+	announced := peers(to)
+	if later > 0 {
+		announced += "; " + deferred(later)
+	}
 	if x.own == x.asked && !x.asked.IsSingleIP() {
-		return fmt.Sprintf("%s is of this node, and announced to %s", x.subject(), peers(to))
+		return fmt.Sprintf("%s is of this node, and announced to %s", x.subject(), announced)
 	}
 	return fmt.Sprintf("%s is of this node (%s), which announces %s to %s", x.subject(), x.ownText,
-		a.Prefix, peers(to))
+		a.Prefix, announced)
 }
 
 // peers is a number of peers.

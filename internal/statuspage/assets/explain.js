@@ -83,13 +83,22 @@ export function explanation(e, now) {
       ["Peer"], ["Prefix", "mid"], ["Sent"], ["Rule", "mid"], ["Attributes", "wide"],
     ], e.exports.map((x) => [
       x.node ? `${x.peer} (${x.node})` : x.peer, x.prefix,
-      x.established ? kindLabel(x.accept ? "ok" : "idle", x.accept ? "yes" : "no") :
-        kindLabel("bad", "session down"),
+      sent(x),
       x.rule, attributes(x),
     ]))),
     part("Problems of Calico's data", e.problems.length ? h("ul", {}, ...e.problems.map((p) =>
       h("li", {}, `${p.resource ?? p.key}: ${p.error}`))) : null),
   ].filter(Boolean);
+}
+
+function sent(x) {
+  if (!x.established) {
+    return kindLabel("bad", "session down");
+  }
+  if (!x.accept) {
+    return kindLabel("idle", "no");
+  }
+  return x.deferring ? kindLabel("idle", "after the restart") : kindLabel("ok", "yes");
 }
 
 // part is a section, or nothing where there is nothing to say.
