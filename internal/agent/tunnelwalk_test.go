@@ -44,6 +44,7 @@ type tunnelWalker struct {
 	lists  int
 	// orphans: another deleted tunl0, whose endpoints VPP keeps for the next with its index.
 	orphans bool
+	wrong   []string // what settle found
 
 	snapshots datastoreStub
 	speaker   *speaker
@@ -57,6 +58,12 @@ type tunnelWalker struct {
 func TestWalkOfEncapsulation(t *testing.T) {
 	t.Parallel() // a walk keeps one processor busy at most
 	dir, n := t.TempDir(), 0
+	var first any // failure: rapid tells it before all draws, where a long output may be cut
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the first failure (nil: the bubble did not end): %v", first)
+		}
+	})
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		journal := filepath.Join(dir, fmt.Sprint(n))
@@ -71,6 +78,9 @@ func TestWalkOfEncapsulation(t *testing.T) {
 		if fmt.Sprintf("%T", failed) == "rapid.invalidData" {
 			// on a line of its own: rapid tells failures apart by where they come from
 			panic(failed)
+		}
+		if first == nil {
+			first = failed
 		}
 		panic(failed)
 	})
@@ -544,7 +554,7 @@ func (w *tunnelWalker) settle() {
 	for name, mtu := range want.mtus {
 		links = append(links, name)
 		if _, got := w.server.Made(name); got != mtu {
-			w.t.Errorf("MTU %d of %s, want %d", got, name, mtu)
+			w.note("MTU %d of %s, want %d", got, name, mtu)
 		}
 	}
 	for _, text := range want.vxlan {
@@ -559,7 +569,7 @@ func (w *tunnelWalker) settle() {
 		there = append(there, name)
 	}
 	if slices.Sort(links); !slices.Equal(slices.Sorted(slices.Values(there)), links) {
-		w.t.Errorf("VPP has the interfaces %q, want %q", there, links)
+		w.note("VPP has the interfaces %q, want %q", there, links)
 	}
 	got := w.server.Endpoints("tunl0")
 	if w.orphans {
@@ -568,16 +578,20 @@ func (w *tunnelWalker) settle() {
 		})
 	}
 	if got = slices.Compact(got); !slices.Equal(got, want.ipip) {
-		w.t.Errorf("IPIP leads to %v, want %v", got, want.ipip)
+		w.note("IPIP leads to %v, want %v", got, want.ipip)
 	}
 	if got := w.server.VXLANTunnels(); !slices.Equal(got, want.vxlan) {
-		w.t.Errorf("VXLAN tunnels\n%s\nwant\n%s", strings.Join(got, "\n"),
+		w.note("VXLAN tunnels\n%s\nwant\n%s", strings.Join(got, "\n"),
 			strings.Join(want.vxlan, "\n"))
 	}
 	w.compareRoutes()
-	if w.t.Failed() {
-		w.fail()
+	if len(w.wrong) > 0 {
+		w.t.Fatalf("%s\n%s", w.said(), strings.Join(w.wrong, "\n"))
 	}
+}
+
+func (w *tunnelWalker) note(format string, args ...any) {
+	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
 func (w *tunnelWalker) compareRoutes() {
@@ -606,26 +620,27 @@ func (w *tunnelWalker) compareRoutes() {
 	}
 	for p := range want {
 		if got[p] != want[p] {
-			w.t.Errorf("%s: %q, want %q", p, got[p], want[p])
+			w.note("%s: %q, want %q", p, got[p], want[p])
 		}
 	}
 	for p, text := range got {
 		if want[p] == "" {
-			w.t.Errorf("%s: %q, want none", p, text)
+			w.note("%s: %q, want none", p, text)
 		}
 	}
 }
 
-// fail shows what the agent says.
-func (w *tunnelWalker) fail() {
+// said is what the agent says.
+func (w *tunnelWalker) said() string {
+	var all []string
 	for _, t := range w.agent.Tunnels() {
-		w.t.Logf("tunnel %+v", t)
+		all = append(all, fmt.Sprintf("tunnel %+v", t))
 	}
 	for _, o := range w.engine.Objects() {
-		w.t.Logf("object %+v", o)
+		all = append(all, fmt.Sprintf("object %+v", o))
 	}
 	for _, p := range w.agent.Status().Problems {
-		w.t.Logf("problem %+v", p)
+		all = append(all, fmt.Sprintf("problem %+v", p))
 	}
-	w.t.FailNow()
+	return strings.Join(all, "\n")
 }
