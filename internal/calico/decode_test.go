@@ -211,9 +211,9 @@ func TestDecodeNode(t *testing.T) {
 		`{"spec":{"bgp":{"ipv6Address":"172.20.8.7/24"}}}`:        "other address family",
 		`{"spec":{"bgp":{"ipv6Address":"fe80::1%eth0/64"}}}`:      "spec.bgp.ipv6Address",
 		`{"spec":{"bgp":{"ipv4Address":"::ffff:172.20.8.7/95"}}}`: "spec.bgp.ipv4Address",
-		`{"spec":{"bgp":{"asNumber":4294967296}}}`:                "asNumber",
+		`{"spec":{"bgp":{"asNumber":4294967296}}}`:                "spec.bgp.asNumber: cannot be",
 
-		`{"spec":{"bgp":{"asNumber":"1.65536"}}}`:          `"1.65536" is not an AS number`,
+		`{"spec":{"bgp":{"asNumber":"1.65536"}}}`:          `spec.bgp.asNumber: "1.65536" is not`,
 		`{"spec":{"bgp":{"asNumber":"64.1.2"}}}`:           "is not an AS number",
 		`{"spec":{"bgp":{"asNumber":""}}}`:                 "is not an AS number",
 		`{"spec":{"bgp":{"asNumber":-1}}}`:                 "asNumber",
@@ -329,7 +329,7 @@ func TestDecodeBGPConfiguration(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		`{"listenPort":70000}`:              "listenPort",
-		`{"nodeMeshMaxRestartTime":"soon"}`: `"soon" is not a duration`,
+		`{"nodeMeshMaxRestartTime":"soon"}`: `nodeMeshMaxRestartTime: "soon" is not`,
 		`{"nodeMeshMaxRestartTime":90}`:     "nodeMeshMaxRestartTime",
 		`{"nodeToNodeMeshEnabled":"yes"}`:   "nodeToNodeMeshEnabled: cannot be a JSON string",
 	} {

@@ -175,11 +175,3 @@ func decodeSpec(k Key, value []byte, spec any) (labels map[string]string, err er
 	}
 	return stored.Metadata.Labels, wrapField("spec", unmarshal(stored.Spec, spec))
 }
-
-// wrapField prefixes err, which may be nil, with a field's name.
-func wrapField(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", field, err)
-}

@@ -23,9 +23,15 @@ func (a *asNumber) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	n, err := ParseASNumber(s)
+	if err != nil {
+		return wrongText(err)
+	}
 	*a = asNumber(n)
-	return err
+	return nil
 }
+
+// wrongText is an error of a text, quoted, which encoding/json completes with its field.
+func wrongText(err error) error { return &json.UnmarshalTypeError{Value: err.Error()} }
 
 // ParseASNumber reads an AS number in decimal or dotted form: "65546", "1.10".
 func ParseASNumber(s string) (uint32, error) {
@@ -62,7 +68,7 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf("%q is not a duration", s)
+		return wrongText(fmt.Errorf("%q is not a duration", s))
 	}
 	*d = duration(v)
 	return nil
@@ -130,11 +136,29 @@ func unmarshal(value []byte, into any) error {
 	}
 	err := json.Unmarshal(value, into)
 	var wrongType *json.UnmarshalTypeError
-	switch {
-	case !errors.As(err, &wrongType):
+	if !errors.As(err, &wrongType) {
 		return err
-	case wrongType.Field == "":
-		return fmt.Errorf("cannot be a JSON %s", wrongType.Value)
 	}
-	return fmt.Errorf("%s: cannot be a JSON %s", wrongType.Field, wrongType.Value)
+	text := wrongType.Value
+	if !strings.HasPrefix(text, `"`) { // it is not wrongText's
+		text = "cannot be a JSON " + text
+	}
+	return wrapField(wrongType.Field, errors.New(text))
+}
+
+// fieldError says what is wrong with a field.
+type fieldError struct{ field, text string }
+
+func (e fieldError) Error() string { return e.field + ": " + e.text }
+
+// wrapField says of which field err is, which may be nil, or be of a field in that one.
+func wrapField(field string, err error) error {
+	inside := fieldError{}
+	switch {
+	case err == nil || field == "":
+		return err
+	case errors.As(err, &inside):
+		return fieldError{field + "." + inside.field, inside.text}
+	}
+	return fieldError{field, err.Error()}
 }
