@@ -52,6 +52,20 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 	}
 }
 
+// TestDeletedInterfaceIsNotFound, also before the next reading: its index may be another's.
+func TestDeletedInterfaceIsNotFound(t *testing.T) {
+	l := &session{}
+	l.gone.add(7)
+	of := l.indexIn(&links{list: []route.Interface{{Name: "eth0", Index: 7, Generation: 1}}})
+	if i, ok := of("eth0"); i != 7 || !ok {
+		t.Errorf("eth0 is %d, %t", i, ok)
+	}
+	l.gone.add(7)
+	if _, ok := of("eth0"); ok {
+		t.Error("eth0 is found after it was deleted")
+	}
+}
+
 func TestNoNameHidesAnInterfaceInATable(t *testing.T) {
 	const rest = ", fib_index:1, flow hash:[src dst ] epoch:0 flags:none locks:["
 	for shown, want := range map[string]bool{

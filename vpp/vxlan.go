@@ -510,14 +510,16 @@ func offTunnel(p route.Path) route.Path {
 	return p
 }
 
-// indexIn finds an interface of a reading by its name, or a tunnel by the one of ontoTunnel.
+// indexIn finds an interface of a reading by its name, or a tunnel by the one of ontoTunnel. One
+// that was deleted since is not found: another may have its index.
 func (l *session) indexIn(all *links) func(string) (uint32, bool) {
 	return func(name string) (uint32, bool) {
 		if far, ok := strings.CutPrefix(name, tunnelPrefix); ok {
 			outer, _ := netip.ParseAddr(far)
 			return l.vteps.index(outer)
 		}
-		return all.index(name)
+		i, ok := route.Facts{Interfaces: all.list}.Interface(name)
+		return i.Index, ok && i.Generation == l.gone.count(i.Index)
 	}
 }
 
