@@ -96,5 +96,6 @@ func (s *Speaker) endRestart(peers iter.Seq[bgp.PeerID]) {
 	if err := s.applied.server.EndRestart(names); err != nil {
 		s.log.Warn("ending the restart", "err", err)
 	}
+	s.sessions.stir()
 	s.applied.restart = nil
 }

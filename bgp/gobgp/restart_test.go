@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	api "github.com/osrg/gobgp/v3/api"
+
 	"vpp-route-agent/bgp"
 )
 
@@ -149,12 +151,30 @@ func TestLastPeerToBeCompleteHasAllAtOnce(t *testing.T) {
 	n.farPeer("127.0.0.75", 65001)
 	set(t, n)
 	router := dialFar(t, n, "127.0.0.75", 65001, 90, true, gracefulCap(false))
-	eventually(t, "up", true, func() bool { return n.farState("127.0.0.75").Established })
+	eventually(t, "UPDATEs wait", true, func() bool { return n.farState("127.0.0.75").Deferring })
+	n.lister.mu.Lock() // as if GoBGP had taken long for its list, while it learns many routes
+	n.lister.last.until = time.Now().Add(listingAge)
+	n.lister.mu.Unlock()
 	start := time.Now()
 	router.endOfRIB()
 	eventually(t, "the router has all", true, router.hasAll)
+	eventually(t, "UPDATEs wait", false, func() bool { return n.farState("127.0.0.75").Deferring })
 	if took := time.Since(start); took > learnedDeferral/2 { // at its end all is sent anyway
 		t.Errorf("the router has all %s after it was complete", took)
+	}
+}
+
+// GoBGP's timer ends the wait without a word. A list from before that may be in use for a minute.
+func TestDeferringEndsWithTheTimer(t *testing.T) {
+	p := bgp.Peer{Address: addr("192.0.2.1")}
+	for passed, want := range map[time.Duration]bool{time.Second: true, 31 * time.Second: false} {
+		up := time.Now().Add(-passed)
+		st := stateOf(p, session{up: true, since: up}, listing{at: up.Add(time.Millisecond),
+			peers: map[bgp.PeerID]*api.Peer{p.ID(): {State: &api.PeerState{},
+				GracefulRestart: &api.GracefulRestart{LocalRestarting: true, DeferralTime: 30}}}})
+		if st.Deferring != want {
+			t.Errorf("deferring %t after %s", st.Deferring, passed)
+		}
 	}
 }
 

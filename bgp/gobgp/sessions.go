@@ -20,7 +20,7 @@ type sessions struct {
 
 	mu    sync.Mutex
 	peers map[bgp.PeerID]*session
-	moved time.Time // when a peer was last added or removed, or a session came up or went down
+	moved time.Time // see lastMoved
 
 	counted    bgp.Counters // those of them that are about sessions
 	strangerAt time.Time    // when a stranger was last logged
@@ -373,7 +373,16 @@ func (ss *sessions) nothingKept(peer bgp.PeerID, since time.Time) {
 	})
 }
 
-// lastMoved returns when a peer was last added or removed, or a session last came up or went down.
+// stir notes that earlier lists of GoBGP's do not count, as if a session had moved.
+func (ss *sessions) stir() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.moved = time.Now()
+	wake(ss.changed)
+}
+
+// lastMoved returns when a peer was last added or removed, a session last came up or went down, or
+// the restart ended.
 func (ss *sessions) lastMoved() time.Time {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

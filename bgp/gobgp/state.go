@@ -3,6 +3,7 @@ package gobgp
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 
@@ -87,7 +88,7 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 		st.GR = true
 		if !listed.at.Before(f.since) { // an older list is of an earlier session
 			st.GR, st.Restarting = gracefulRestart(l)
-			st.Deferring = l.GetGracefulRestart().GetLocalRestarting()
+			st.Deferring = deferring(l.GetGracefulRestart(), time.Since(f.since))
 			st.RouterID, _ = netip.ParseAddr(l.GetState().GetRouterId())
 		}
 	case st.State == stateNames[api.PeerState_ESTABLISHED]:
@@ -97,6 +98,13 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 		st.LastError = waitingFor(p)
 	}
 	return st
+}
+
+// deferring reports whether UPDATEs to a peer wait whose session is up for so long. GoBGP's timer
+// ends that without a word to us, and the list may be older.
+func deferring(listed *api.GracefulRestart, up time.Duration) bool {
+	return listed.GetLocalRestarting() &&
+		up < time.Duration(listed.GetDeferralTime())*time.Second
 }
 
 // waitingFor says what a session waits for that never was up and of which GoBGP reported no error.
