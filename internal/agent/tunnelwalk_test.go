@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,7 +45,8 @@ type tunnelWalker struct {
 	lists  int
 	// orphans: another deleted tunl0, whose endpoints VPP keeps for the next with its index.
 	orphans bool
-	wrong   []string // what settle found
+	wrong   []string     // what settle found
+	tell    func(string) // once, of all that is wrong
 
 	snapshots datastoreStub
 	speaker   *speaker
@@ -58,19 +60,20 @@ type tunnelWalker struct {
 func TestWalkOfEncapsulation(t *testing.T) {
 	t.Parallel() // a walk keeps one processor busy at most
 	dir, n := t.TempDir(), 0
-	var first any // failure: rapid tells it before all draws, where a long output may be cut
+	first := "" // failure: rapid tells it before all draws, where a long output may be cut
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the first failure (nil: the bubble did not end): %v", first)
+			t.Logf("the first failure (nothing: the bubble did not end): %s", first)
 		}
 	})
+	tell := func(what string) { first = cmp.Or(first, what) }
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		journal := filepath.Join(dir, fmt.Sprint(n))
 		var failed any // rapid stops a run by a panic, which must not end in the bubble
 		synctest.Test(t, func(*testing.T) {
 			defer func() { failed = recover() }()
-			walkTunnels(rt, journal)
+			walkTunnels(rt, journal, tell)
 		})
 		if failed == nil {
 			return
@@ -79,15 +82,13 @@ func TestWalkOfEncapsulation(t *testing.T) {
 			// on a line of its own: rapid tells failures apart by where they come from
 			panic(failed)
 		}
-		if first == nil {
-			first = failed
-		}
+		tell(fmt.Sprint(failed))
 		panic(failed)
 	})
 }
 
-func walkTunnels(t *rapid.T, journal string) {
-	w := &tunnelWalker{t: t, journal: journal, server: vpptest.Unserved(),
+func walkTunnels(t *rapid.T, journal string, tell func(string)) {
+	w := &tunnelWalker{t: t, journal: journal, tell: tell, server: vpptest.Unserved(),
 		written: map[string][]byte{}, nodes: map[string]nodeText{}, pools: map[string]poolText{},
 		blocks: map[netip.Prefix]blockText{},
 		l: &literal{nodes: map[string]nodeText{}, pools: map[string]poolText{},
@@ -586,7 +587,11 @@ func (w *tunnelWalker) settle() {
 	}
 	w.compareRoutes()
 	if len(w.wrong) > 0 {
-		w.t.Fatalf("%s\n%s", w.said(), strings.Join(w.wrong, "\n"))
+		slices.Sort(w.wrong)
+		text := w.said() + "\n" + strings.Join(w.wrong, "\n")
+		w.tell(text)
+		w.t.Log(text)
+		w.t.FailNow() // without the text: rapid makes a failure smaller only if it says the same
 	}
 }
 
