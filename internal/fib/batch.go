@@ -321,9 +321,9 @@ func (s *syncer) finish(b *batch) {
 				e.actual, e.owner = b.digests[i], b.sources[i]
 			}
 		case err != nil && e.is(isStale):
-			s.refused(e, e.wanted(), err) // what waits for the deletion
+			s.refused(e, e.wanted(), err, b.epoch) // what waits for the deletion
 		case err != nil:
-			s.refused(e, b.digests[i], err)
+			s.refused(e, b.digests[i], err, b.epoch)
 		default:
 			if e.owner == sourceID(route.External) { // what is deleted has no source any more
 				s.externalChanged = true
@@ -384,7 +384,7 @@ func (s *syncer) acknowledged(e *entry, digest uint64, epoch int) {
 	s.written(e.key())
 }
 
-func (s *syncer) refused(e *entry, digest uint64, err error) {
+func (s *syncer) refused(e *entry, digest uint64, err error, epoch int) {
 	if e.isObject() {
 		e.mark(isUnsure, e.is(isUnsure) || errors.Is(err, route.ErrUnanswered))
 		s.objects.changed = true
@@ -400,9 +400,10 @@ func (s *syncer) refused(e *entry, digest uint64, err error) {
 	// Each refusal would cost too much to tell: there may be 10 000 such routes.
 	doubled := f.attempts&(f.attempts-1) == 0
 	s.externalChanged = s.externalChanged || doubled && e.origin() == route.External
-	// A link that is missing is awaited, whatever the limit.
+	// A link that is missing is awaited, whatever the limit. So is what was refused before an
+	// interface changed its meaning, of which tryAgain did not know yet.
 	if limit := s.limits[e.origin()]; limit > 0 && f.attempts >= limit && digest != 0 &&
-		!errors.Is(err, route.ErrNoLink) {
+		epoch == s.epoch && !errors.Is(err, route.ErrNoLink) {
 		f.givenUp = true
 		s.externalChanged = s.externalChanged || e.origin() == route.External
 		return

@@ -184,6 +184,35 @@ func limited(t *testing.T, test func(r *running)) {
 	})
 }
 
+// What was refused by what the interfaces were before says nothing of what they are now.
+func TestARouteThatMissedItsInterfaceIsNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startWith(newFake(node("a")), Config{
+			Journal:  filepath.Join(t.TempDir(), "journal"),
+			Attempts: map[route.Origin]int{route.External: 1},
+		})
+		defer r.stop()
+		synctest.Wait()
+		const one = "10.1.1.0/24"
+		k := key(one)
+		r.dp.state(func() { r.dp.refuse[k], r.dp.hang = errGone, true })
+		r.SetRoutes(route.External, external(one))
+		synctest.Wait()
+		f := node("a")
+		f.Interfaces[1].Generation = 1
+		r.dp.tell(f)
+		synctest.Wait()
+		close(r.dp.release)
+		synctest.Wait()
+		r.dp.state(func() { r.dp.hang = false; clear(r.dp.refuse) })
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		if found, _ := r.Find([]route.Key{k}); found[0].State != Programmed {
+			t.Errorf("%+v", found[0])
+		}
+	})
+}
+
 // givenUp compares whether the engine has given up on k after a while.
 func (r *running) givenUp(t *testing.T, what string, k route.Key, want bool) {
 	t.Helper()
