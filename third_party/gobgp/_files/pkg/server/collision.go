@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// crossingTime is how long after a session came up, in seconds, a second connection can be the
-	// other one of two that both ends opened at once. A later one is the peer's restart.
-	crossingTime = 2
+	// crossingTime is how long after a session came up a second connection can be the other one of
+	// two that both ends opened at once. A later one is the peer's restart.
+	crossingTime = 2 * time.Second
 	// endPatience is how long a second connection waits for the end of a session that is up. The
 	// peer may have ended it already.
 	endPatience = time.Second
@@ -131,7 +131,7 @@ func (fsm *fsm) restartsBy(c *candidate) bool {
 	fsm.lock.RLock()
 	defer fsm.lock.RUnlock()
 	return fsm.pConf.GracefulRestart.State.Enabled &&
-		c.accepted.Unix() >= fsm.pConf.Timers.State.Uptime+crossingTime &&
+		c.accepted.Sub(fsm.upSince) >= crossingTime &&
 		fsm.pConf.State.PeerAs == c.as &&
 		fsm.peerInfo.ID.Equal(c.open.Body.(*bgp.BGPOpen).ID)
 }
