@@ -58,6 +58,7 @@ Settings come from the same places as those of "run".`,
 			}
 			cfg.forReflectors()
 			cfg.metricsListen = controllerListen(cfg, cmd.Flags())
+			outliveReader()
 			log := newLogger(os.Stderr, cfg)
 			defer log.end()
 			return runController(cmd.Context(), cfg, kubeconfig, log.Logger)

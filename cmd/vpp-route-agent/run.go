@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +37,7 @@ for each flag), a YAML file and defaults, in this order.`,
 			if err != nil {
 				return usageError{err}
 			}
+			outliveReader()
 			log := newLogger(os.Stderr, cfg)
 			defer log.end()
 			reload := func() (config, error) { return settingsOf(cmd) }
@@ -49,6 +52,10 @@ for each flag), a YAML file and defaults, in this order.`,
 	addFlags(c.Flags())
 	return c
 }
+
+// outliveReader keeps the process alive when whoever reads its log has ended: Go ends one that
+// writes to a broken pipe on standard output or error.
+func outliveReader() { signal.Ignore(syscall.SIGPIPE) }
 
 // logger is the process's log.
 type logger struct {

@@ -9,9 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -217,5 +220,41 @@ func TestLockIsNotForOthers(t *testing.T) {
 	}
 	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, error %v", i.Mode(), err)
+	}
+}
+
+// Who reads the log may end before the agent does: a pipe's reader, or the service manager's.
+func TestLogWithoutAReader(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "agent.sock")
+	cmd := exec.Command("vpp-route-agent", "run", "--node-name", "edge-5", "--dataplane", "none",
+		"--etcd-endpoints", "http://127.0.0.1:1", "--admin-socket", socket, "--state-dir", dir,
+		"--gobgp-listen", "off", "--metrics-listen", "off")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the agent has ended: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := <-ended; err != nil { // its last words are written by then
+		t.Error(err)
 	}
 }
