@@ -232,6 +232,9 @@ func (s silence) Read(p []byte) (int, error) {
 
 func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(silence{c}, writeSize) }
 
+// errNoMessage is for what cannot be a message, such as the prompt on VPP's CLI socket.
+var errNoMessage = errors.New("it sends something other than messages")
+
 // readMessage returns the next message, which is valid until the next call.
 func readMessage(r *bufio.Reader) ([]byte, error) {
 	header, err := r.Peek(headerLen)
@@ -240,7 +243,7 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	}
 	n := int(binary.BigEndian.Uint32(header[8:]))
 	if n < replyPrefix || n > maxMessage {
-		return nil, fmt.Errorf("message of %d bytes", n)
+		return nil, fmt.Errorf("%w (length %d)", errNoMessage, n)
 	}
 	r.Discard(headerLen)
 	if n > r.Size() {

@@ -334,6 +334,41 @@ func TestSocketThatAppearsLater(t *testing.T) {
 	a.await(t, "connection", present)
 }
 
+func TestPathOfSomethingElse(t *testing.T) {
+	dir, err := os.MkdirTemp("", "vpp")
+	check(t, err)
+	defer os.RemoveAll(dir)
+	file, stats, cli := filepath.Join(dir, "file"), filepath.Join(dir, "stats.sock"),
+		filepath.Join(dir, "cli.sock")
+	check(t, os.WriteFile(file, nil, 0o600))
+	l, err := net.Listen("unixpacket", stats)
+	check(t, err)
+	defer l.Close()
+	prompts, err := net.Listen("unix", cli)
+	check(t, err)
+	defer prompts.Close()
+	go func() {
+		for {
+			c, err := prompts.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte("\xff\xfb\x03\xff\xfb\x01\xff\xfd\x18\xff\xfd\x1f\r\nvpp# "))
+			c.Close()
+		}
+	}()
+	for path, want := range map[string]string{
+		file:  " is not a socket, and so not VPP's API socket",
+		stats: " is not VPP's API socket: dial unix " + stats + ": connect: protocol wrong type",
+		cli:   " is not VPP's API socket: it sends something other than messages (length ",
+	} {
+		a := runAgent(t, vpp.Config{Socket: path})
+		if f := a.await(t, "a problem", absent); !strings.HasPrefix(f.Problem, path+want) {
+			t.Errorf("problem %q, want %q", f.Problem, path+want)
+		}
+	}
+}
+
 func TestSourcesAreAddedOnceAndAdopted(t *testing.T) {
 	s := newServer(t)
 	var identity string

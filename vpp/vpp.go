@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -202,12 +203,21 @@ func (v *VPP) explain(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("there is no VPP API socket %s", v.cfg.Socket)
+	case errors.Is(err, syscall.ECONNREFUSED) && isNoSocket(v.cfg.Socket):
+		return fmt.Sprintf("%s is not a socket, and so not VPP's API socket", v.cfg.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("nobody serves VPP's API socket %s", v.cfg.Socket)
+	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, errNoMessage):
+		return fmt.Sprintf("%s is not VPP's API socket: %v", v.cfg.Socket, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("no permission for VPP's API socket %s", v.cfg.Socket)
 	}
 	return err.Error()
+}
+
+func isNoSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() != fs.ModeSocket
 }
 
 // lose publishes that VPP is absent, and why.
