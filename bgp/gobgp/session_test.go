@@ -100,6 +100,25 @@ func TestPeerTakenOutIsDown(t *testing.T) {
 	}
 }
 
+// A peer whose password is changed at one end is taken out and in. What is shown is what it waits
+// for now.
+func TestPeerTakenOutAndInSaysWhatItWaitsFor(t *testing.T) {
+	l := newLab(t)
+	secret := func(c *Config) {
+		c.Passwords = passwords(map[string]string{"bgp/mesh": "s3cret", "bgp/other": "0ther"})
+	}
+	a, b := l.node(64512, secret), l.node(64512, secret)
+	connect(a, b, withPassword)
+	set(t, a, b)
+	up(t, a, b)
+	a.peer(b, func(p *bgp.Peer) { p.Password = &calico.SecretKeyRef{Name: "bgp", Key: "other"} })
+	set(t, a)
+	eventually(t, "the old session's end", false, func() bool { return b.state(a).Established })
+	eventually(t, "what it waits for", true, func() bool {
+		return strings.HasPrefix(a.state(b).LastError, "the peer has not ")
+	})
+}
+
 // GoBGP's events come later than what is done meanwhile.
 func TestLateEventOfAPeerTakenOut(t *testing.T) {
 	ss, peer, now := newSessions(), first("192.0.2.1"), time.Now()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
 )
@@ -94,7 +95,8 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 	case st.State == stateNames[api.PeerState_ESTABLISHED]:
 		st.State = stateNames[api.PeerState_OPENCONFIRM] // our notes come a moment after GoBGP's
 	}
-	if !f.up && st.LastError == "" {
+	isBack := !f.out && st.LastError == server.ErrTakenOut.Error()
+	if !f.up && (st.LastError == "" || isBack) {
 		st.LastError = waitingFor(p)
 	}
 	return st

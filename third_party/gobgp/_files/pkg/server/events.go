@@ -103,6 +103,9 @@ var (
 		bgp.BGP_ERROR_CEASE, bgp.BGP_ERROR_SUB_ADMINISTRATIVE_RESET)
 )
 
+// ErrTakenOut is why a session ended whose peer was deleted, perhaps to be added again at once.
+var ErrTakenOut = errors.New("taken out of the configuration")
+
 // why says why a session that was up is down.
 func (r *fsmStateReason) why() error {
 	switch r.Type {
@@ -111,7 +114,7 @@ func (r *fsmStateReason) why() error {
 	case fsmWriteFailed:
 		return errors.New("the connection broke while sending")
 	case fsmDying:
-		return errors.New("taken out of the configuration")
+		return ErrTakenOut
 	}
 	return errors.New(r.String())
 }
