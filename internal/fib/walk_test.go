@@ -556,8 +556,9 @@ func (w *walker) startAgent() {
 		Journal: w.journal, Recorder: w.replay,
 		Tuning: Tuning{SpotChecks: 5, RepairDrift: true, GuardShare: 0.3, GuardMinimum: 1},
 	})
+	slice := rapid.IntRange(1, 5).Draw(w.t, "taken in at once") // it may panic
 	w.e.mu.Lock()
-	w.e.sync.objects.bulk.slice = rapid.IntRange(1, 5).Draw(w.t, "taken in at once")
+	w.e.sync.objects.bulk.slice = slice
 	w.e.mu.Unlock()
 }
 
