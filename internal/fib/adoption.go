@@ -61,7 +61,7 @@ func (s *syncer) begin(identity string) {
 	s.identity = identity
 	s.generation++
 	s.adopted, s.present, s.adoptedLeft, s.leftChanged = false, false, 0, true
-	s.suspect, s.replaced, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, nil, false
+	s.suspect, s.anew, s.madeAnew, s.doubtAgain = nil, nil, nil, false
 	s.went, s.dead = nil, nil
 	s.puts, s.leaving, s.deletes, s.retries = queue[queued]{}, nil, queue[deletion]{}, nil
 	s.takeovers, s.stale = nil, queue[queued]{}
@@ -97,7 +97,7 @@ func (s *syncer) adopt(a adoption) {
 	changed := changedInterfaces(a.interfaces.toRoutes(), now)
 	replaced := changedInterfaces(a.interfaces.toObjects(), now)
 	maps.Copy(changed, s.suspect)
-	maps.Copy(replaced, s.replaced)
+	maps.Copy(replaced, s.suspect)
 	anew := make(map[string]bool)
 	for name, m := range a.interfaces {
 		if m.doubt == anewIndex {
@@ -119,7 +119,7 @@ func (s *syncer) adopt(a adoption) {
 		default: // of those that are listed all on ours are ours, and interfaces have our mark
 			o := s.object(*r.object)
 			e, o.found = o.entry, r.isListedLink()
-			r.unsure = r.unsure || replaced[r.object.Interface] || s.suspect[r.object.Interface]
+			r.unsure = r.unsure || replaced[r.object.Interface]
 		}
 		e.actual, e.owner = r.digest, r.owner
 		e.set(isAdopted)
@@ -130,7 +130,6 @@ func (s *syncer) adopt(a adoption) {
 			e.set(isUnsure)
 		}
 	}
-	s.replaced = nil
 	if s.suspect = nil; len(changed) > 0 && s.adoptedLeft > 0 {
 		s.suspect = changed
 	} else {
@@ -235,9 +234,6 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 	was := indexes(before)
 	changed := changedInterfaces(was, indexes(after))
 	s.objectsOver(changed)
-	if !s.adopted {
-		s.replaced = union(s.replaced, changed)
-	}
 	anew := make(map[string]bool)
 	for _, i := range before {
 		j, ok := (route.Facts{Interfaces: after}).Interface(i.Name)
@@ -252,9 +248,6 @@ func (s *syncer) interfacesChanged(before, after []route.Interface) {
 		_, known := was[i.Name]
 		if !known && (!s.adopted || s.suspect[i.Name] || s.went[i.Name]) {
 			changed[i.Name], anew[i.Name] = true, true // what is there may go over an earlier one
-			if !s.adopted {
-				s.replaced = union(s.replaced, map[string]bool{i.Name: true})
-			}
 		}
 	}
 	// What is about to be adopted may go over any.

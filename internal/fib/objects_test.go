@@ -953,23 +953,6 @@ func TestWhatIsOnAnInterfaceThatWeMadeAnewIsOurs(t *testing.T) {
 	})
 }
 
-// What the journal tells of an interface that was made anew under its index may still be there.
-func TestObjectsAreAdoptedThoughTheirInterfaceWasMadeAnew(t *testing.T) {
-	bubble(t, func(t *testing.T, r *running) {
-		r.setObjects(route.Uplink, on("eth0", "192.168.4.8/24"))
-		synctest.Wait()
-		r.dp.printObjectOps()
-		r.dp.state(func() { r.dp.listErr, r.dp.lookupErr = errGone, errGone })
-		r.again()
-		r.dp.changeInterface("eth0", func(i *route.Interface) { i.Generation++ })
-		synctest.Wait()
-		r.dp.heal()
-		r.AllowSweep(route.Uplink)
-		time.Sleep(lastRetry)
-		check(t, "nobody wants it", r.dp.printObjectOps(), "del address 192.168.4.8/24 of eth0")
-	})
-}
-
 // An interface of ours is made anew after a restart, before the routes over it are known.
 func TestInterfaceThatWeMakeAnewBeforeAdoptedRoutesAreKnown(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {

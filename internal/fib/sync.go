@@ -65,8 +65,6 @@ type syncer struct {
 	// adopted; nil without any.
 	suspect map[string]bool
 	anew    map[string]bool // those of suspect that were made anew under their index
-	// replaced are those of suspect, until adoption, that objects of the journal went with.
-	replaced map[string]bool
 	// went are interfaces that have gone while routes over them may have been there.
 	went    map[string]bool
 	epoch   int  // counts changes of the meaning of interface names
