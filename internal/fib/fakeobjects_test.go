@@ -45,6 +45,12 @@ func (d *fake) loseObjects(next route.Facts) {
 		return
 	}
 	gone := changedInterfaces(indexes(d.last.Interfaces), indexes(next.Interfaces))
+	for _, i := range d.last.Interfaces {
+		j, there := next.Interface(i.Name)
+		if there && j.Generation != i.Generation && d.objects[route.LinkKey(i.Name)] == nil {
+			gone[i.Name] = true // another program made it anew
+		}
+	}
 	maps.DeleteFunc(d.objects, func(k route.ObjectKey, _ route.Object) bool {
 		if (!gone[k.Interface] || k.HasOwnPaths()) && d.last.Identity == next.Identity {
 			return false
