@@ -164,9 +164,10 @@ func (e *Engine) RefusedEndpoints() map[netip.Addr]string {
 		return refused
 	}
 	for _, o := range e.sync.objects.endpoints.byID {
-		f := e.sync.failures[o.entry]
-		if f == nil || e.sync.stateOf(o.entry) != Failed || errors.Is(f.err, route.ErrNoLink) ||
-			time.Since(time.Unix(int64(o.since), 0)) < reportAfter {
+		f, age := e.sync.failures[o.entry], time.Since(time.Unix(int64(o.since), 0))
+		isNew := age >= 0 && age < reportAfter // below 0 the clock was set back
+		if f == nil || isNew || e.sync.stateOf(o.entry) != Failed ||
+			errors.Is(f.err, route.ErrNoLink) {
 			continue
 		}
 		end, err := route.EndpointOf(o.key)

@@ -273,6 +273,9 @@ func TestARouteWaitsForItsTunnel(t *testing.T) {
 			len(refused) != 1 {
 			t.Errorf("refused for long: %v", refused)
 		}
+		r.mu.Lock()
+		r.sync.objects.byKey[e.Key()].since += 3600 // the clock is set back by an hour
+		r.mu.Unlock()
 		f := r.dp.now
 		for i := range 3 { // another interface comes
 			f.Interfaces = append(slices.Clone(f.Interfaces),
