@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -43,7 +44,7 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 		})()
 		err = run(cmd, args, desk)
 		if err == nil || errors.Is(err, errSilent) || errors.As(err, new(usageError)) ||
-			errors.As(err, new(refusal)) {
+			errors.As(err, new(refusal)) || errors.As(err, new(*fs.PathError)) { // of the output
 			return err
 		}
 		return fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(), desk.Explain(err))
