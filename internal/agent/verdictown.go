@@ -180,7 +180,7 @@ func (x *explainer) checkSessions() (string, bool) {
 // deferred says what n peers wait for after a restart of ours.
 func deferred(n int) string {
 	return fmt.Sprintf("after the restart of this node's agent, UPDATEs to %s wait until all "+
-		"peers have sent theirs (RFC 4724 §4.1)", peers(n))
+		"peers have sent theirs, 30 s at most (RFC 4724 §4.1)", peers(n))
 }
 
 func (x *explainer) downSession(id bgp.PeerID) string {
