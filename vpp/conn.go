@@ -109,6 +109,9 @@ func dial(ctx context.Context, cfg Config) (*conn, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("no answer to the greeting within %s", timeout)
 		}
+		if errors.Is(err, errNoMessage) {
+			return nil, fmt.Errorf("%s is not VPP's API socket: %w", cfg.Socket, err)
+		}
 		return nil, readError(err, timeout)
 	}
 	go c.read(r)
@@ -233,7 +236,7 @@ func (s silence) Read(p []byte) (int, error) {
 func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(silence{c}, writeSize) }
 
 // errNoMessage is for what cannot be a message, such as the prompt on VPP's CLI socket.
-var errNoMessage = errors.New("it sends something other than messages")
+var errNoMessage = errors.New("received something other than a message")
 
 // readMessage returns the next message, which is valid until the next call.
 func readMessage(r *bufio.Reader) ([]byte, error) {

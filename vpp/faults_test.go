@@ -360,7 +360,7 @@ func TestPathOfSomethingElse(t *testing.T) {
 	for path, want := range map[string]string{
 		file:  " is not a socket, and so not VPP's API socket",
 		stats: " is not VPP's API socket: dial unix " + stats + ": connect: protocol wrong type",
-		cli:   " is not VPP's API socket: it sends something other than messages (length ",
+		cli:   " is not VPP's API socket: received something other than a message (length ",
 	} {
 		a := runAgent(t, vpp.Config{Socket: path})
 		if f := a.await(t, "a problem", absent); !strings.HasPrefix(f.Problem, path+want) {

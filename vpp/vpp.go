@@ -207,7 +207,7 @@ func (v *VPP) explain(err error) string {
 		return fmt.Sprintf("%s is not a socket, and so not VPP's API socket", v.cfg.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("nobody serves VPP's API socket %s", v.cfg.Socket)
-	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, errNoMessage):
+	case errors.Is(err, syscall.EPROTOTYPE):
 		return fmt.Sprintf("%s is not VPP's API socket: %v", v.cfg.Socket, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("no permission for VPP's API socket %s", v.cfg.Socket)
