@@ -172,12 +172,12 @@ func TestExternalRoutesAreTriedAgainWithGrowingPauses(t *testing.T) {
 	})
 }
 
-// limited is an engine that gives up on what external configuration wants after three refusals.
-func limited(t *testing.T, test func(r *running)) {
+// limited is an engine that gives up on what external configuration wants after so many refusals.
+func limited(t *testing.T, attempts int, test func(r *running)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startWith(newFake(node("a")), Config{
 			Journal:  filepath.Join(t.TempDir(), "journal"),
-			Attempts: map[route.Origin]int{route.External: 3},
+			Attempts: map[route.Origin]int{route.External: attempts},
 		})
 		defer r.stop()
 		test(r)
@@ -186,12 +186,7 @@ func limited(t *testing.T, test func(r *running)) {
 
 // What was refused by what the interfaces were before says nothing of what they are now.
 func TestARouteThatMissedItsInterfaceIsNotGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startWith(newFake(node("a")), Config{
-			Journal:  filepath.Join(t.TempDir(), "journal"),
-			Attempts: map[route.Origin]int{route.External: 1},
-		})
-		defer r.stop()
+	limited(t, 1, func(r *running) {
 		synctest.Wait()
 		const one = "10.1.1.0/24"
 		k := key(one)
@@ -225,7 +220,7 @@ func (r *running) givenUp(t *testing.T, what string, k route.Key, want bool) {
 }
 
 func TestARouteIsGivenUpUntilItOrADependencyChanges(t *testing.T) {
-	limited(t, func(r *running) {
+	limited(t, 3, func(r *running) {
 		const one = "10.1.1.0/24"
 		k := key(one)
 		bgp := key("10.2.0.0/24")
@@ -290,7 +285,7 @@ func TestRefusalsAreToldNowAndThen(t *testing.T) {
 }
 
 func TestWhatNeedsATableIsTriedAgainWithTheTable(t *testing.T) {
-	limited(t, func(r *running) {
+	limited(t, 3, func(r *running) {
 		red := vrf(7, "red")
 		k := inTable(7, "10.1.1.0/24").Key
 		r.dp.state(func() { r.dp.refuse[k], r.dp.refuseObject[red.Key()] = errGone, errGone })

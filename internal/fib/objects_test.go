@@ -672,7 +672,7 @@ func TestRefusedHalfway(t *testing.T) {
 
 // TestGivenUpJustBeforeInterfacesChange: the data plane refused an interface for what goes then.
 func TestGivenUpJustBeforeInterfacesChange(t *testing.T) {
-	limited(t, func(r *running) {
+	limited(t, 3, func(r *running) {
 		link := route.Link{Name: "loop7"}
 		r.dp.state(func() { r.dp.refuseObject[link.Key()] = errGone })
 		r.setObjects(route.External, link)
