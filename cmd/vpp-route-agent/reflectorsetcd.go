@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -44,12 +45,18 @@ func deskCommand(c *cobra.Command, run func(*cobra.Command, []string, *reflector
 		})()
 		err = run(cmd, args, desk)
 		if err == nil || errors.Is(err, errSilent) || errors.As(err, new(usageError)) ||
-			errors.As(err, new(refusal)) || errors.As(err, new(*fs.PathError)) { // of the output
+			errors.As(err, new(refusal)) || isOfOutput(err) {
 			return err
 		}
 		return fmt.Errorf("%s (%s): %s", cfg.where(), cfg.settingsOfWhere(), desk.Explain(err))
 	}
 	return c
+}
+
+// isOfOutput reports whether standard output could not be written.
+func isOfOutput(err error) bool {
+	var p *fs.PathError
+	return errors.As(err, &p) && p.Path == os.Stdout.Name()
 }
 
 func newDesk(cfg config) (*reflectors.Desk, error) {
