@@ -373,7 +373,7 @@ func (ss *sessions) nothingKept(peer bgp.PeerID, since time.Time) {
 	})
 }
 
-// stir notes that earlier lists of GoBGP's do not count, as if a session had moved.
+// stir voids earlier lists of GoBGP's peers, as a session that comes up or goes down does.
 func (ss *sessions) stir() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -102,8 +102,8 @@ func stateOf(p bgp.Peer, f session, listed listing) bgp.PeerState {
 	return st
 }
 
-// deferring reports whether UPDATEs to a peer wait whose session is up for so long. GoBGP's timer
-// ends that without a word to us, and the list may be older.
+// deferring reports whether UPDATEs still wait for a peer whose session has been up for that long.
+// GoBGP's timer ends the wait without telling us, and the list may be from before.
 func deferring(listed *api.GracefulRestart, up time.Duration) bool {
 	return listed.GetLocalRestarting() &&
 		up < time.Duration(listed.GetDeferralTime())*time.Second
