@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -354,7 +355,10 @@ func TestPathOfSomethingElse(t *testing.T) {
 				return
 			}
 			c.Write([]byte("\xff\xfb\x03\xff\xfb\x01\xff\xfd\x18\xff\xfd\x1f\r\nvpp# "))
-			c.Close()
+			go func() { // until the client closes, as VPP does: an early close can hide the prompt
+				io.Copy(io.Discard, c)
+				c.Close()
+			}()
 		}
 	}()
 	for path, want := range map[string]string{
