@@ -178,7 +178,7 @@ type state struct {
 	turned         time.Time // when the loop last completed a turn
 	plan           Plan
 	problems       []calico.Problem // of the newest snapshot
-	handsOff       bool             // Calico says datastoreReady: false
+	locked         string           // why Calico's data are not used, Snapshot.Locked
 	waitingForNode string           // what this node's object lacks; "" if nothing
 	sessions       sessions
 	setError       error            // of the last Speaker.Set
@@ -361,20 +361,20 @@ func (a *Agent) Turned() time.Time {
 	return a.shown.turned
 }
 
-// take makes s what the plan is made of. The data of a locked datastore (datastoreReady: false) may
-// be incomplete: then the agent goes on with what it had before, as while etcd is away.
+// take makes s what the plan is made of. The data of a locked datastore may be incomplete: then the
+// agent goes on with what it had before, as while etcd is away.
 func (a *Agent) take(s *calico.Snapshot) {
 	a.problems = s.Problems
 	a.setLogLevel(s)
-	switch was := a.handsOff; {
-	case s.DatastoreNotReady && !was:
-		a.cfg.Log.Warn("ClusterInformation says datastoreReady: false; " +
-			"nothing is changed until it says true")
-	case was && !s.DatastoreNotReady:
-		a.cfg.Log.Info("ClusterInformation no longer says datastoreReady: false")
+	was := a.locked
+	a.locked = s.Locked()
+	switch {
+	case a.locked != "" && a.locked != was:
+		a.cfg.Log.Warn(a.locked + "; nothing is changed meanwhile")
+	case a.locked == "" && was != "":
+		a.cfg.Log.Info("the datastore is not locked any more")
 	}
-	a.handsOff = s.DatastoreNotReady
-	if s.DatastoreNotReady {
+	if a.locked != "" {
 		return
 	}
 	if a.cfg.Recorder != nil {

@@ -440,6 +440,11 @@ func TestNothingHappensWithoutAChange(t *testing.T) {
 	})
 }
 
+// lockedDatastore has nothing but its lock.
+func lockedDatastore() *calico.Snapshot {
+	return &calico.Snapshot{ClusterInformation: true, DatastoreNotReady: true}
+}
+
 func TestHandsOffWhileDatastoreIsNotReady(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
@@ -469,7 +474,7 @@ func TestLockedDatastoreDoesNotHoldUpAStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
 		n.snapshots <- cluster()
-		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+		n.snapshots <- lockedDatastore()
 		n.expect(t, time.Hour, "put 10.1.0.0/26 drop", "announce 10.1.0.0/26",
 			"announce 10.1.0.77/32", "announce 10.1.9.9/32")
 		if s := n.agent.Status(); !strings.Contains(s.Conditions[1].Message, "datastoreReady") ||

@@ -21,12 +21,14 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 	known := Plan{OwnAddresses: []netip.Addr{addr("192.168.4.2")}}
 	routes := func(c RouteCounts) Status { return Status{FIB: FIBStatus{Routes: []RouteCounts{c}}} }
 	condition := func(c Condition) Status { return Status{Conditions: []Condition{c}} }
+	nothing := &state{}
 	seen := 0
 	for want, s := range map[complaint]Status{
-		{"datastore", "waiting"}: condition(datastoreCondition(DatastoreStatus{Error: why})),
-		{"datastore", "stale"}: condition(datastoreCondition(
+		{"datastore", "waiting"}: condition(nothing.datastoreCondition(
+			DatastoreStatus{Error: why})),
+		{"datastore", "stale"}: condition(nothing.datastoreCondition(
 			DatastoreStatus{Stale: true, AsOf: &asOf})),
-		{"datastore", "disconnected"}: condition(datastoreCondition(
+		{"datastore", "disconnected"}: condition(nothing.datastoreCondition(
 			DatastoreStatus{Synced: true, Error: why})),
 		{"datastore", "copy_not_kept"}: {Datastore: DatastoreStatus{Kept: "degraded: full"}},
 		{"datastore", "problems"}:      {Problems: []ProblemStatus{{Key: "k"}}},
@@ -36,7 +38,7 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		{"node", "incomplete"}: condition((&state{waitingForNode: why}).nodeCondition()),
 		{"node", "last_known"}: condition((&state{waitingForNode: why,
 			sessions: configured}).nodeCondition()),
-		{"node", "locked"}: condition((&state{handsOff: true}).nodeCondition()),
+		{"node", "locked"}: condition((&state{locked: why}).nodeCondition()),
 		{"node", "wireguard_key"}: condition((&state{plan: Plan{
 			CannotRead: why}}).nodeCondition()),
 		{"bgp", "off"}: condition((&state{noBGP: true}).speakerCondition()),
@@ -116,7 +118,7 @@ func TestEachComplaintHasItsReason(t *testing.T) {
 		t.Errorf("%d more complaints than reasons", seen)
 	}
 	quiet := Status{Datastore: DatastoreStatus{Kept: "ok"}, Conditions: []Condition{
-		datastoreCondition(DatastoreStatus{Synced: true, Connected: true}),
+		nothing.datastoreCondition(DatastoreStatus{Synced: true, Connected: true}),
 		(&state{plan: known}).nodeCondition(), (&state{sessions: configured}).speakerCondition(),
 		dataplaneCondition(FIBStatus{Identity: "boot"}, ""), sweepCondition(""),
 		uplinkCondition(UplinkStatus{OK: true, Publish: "off"}), reportCondition(ReportStatus{}),

@@ -53,7 +53,7 @@ func reportCondition(r ReportStatus) Condition {
 
 // datastoreCondition stays true while etcd is away after a first sync, and with data that an
 // earlier run kept.
-func datastoreCondition(d DatastoreStatus) Condition {
+func (s *state) datastoreCondition(d DatastoreStatus) Condition {
 	c := Condition{Name: "datastore", OK: d.Synced || d.Stale}
 	what := "etcd"
 	if d.Type == "kubernetes" {
@@ -63,7 +63,7 @@ func datastoreCondition(d DatastoreStatus) Condition {
 	case d.Stale && d.AsOf != nil:
 		why := d.Error
 		if d.Synced {
-			why = "ClusterInformation says datastoreReady: false"
+			why = s.locked
 		}
 		c.Reason = "stale"
 		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s",
@@ -83,9 +83,9 @@ func datastoreCondition(d DatastoreStatus) Condition {
 func (s *state) nodeCondition() Condition {
 	c, configured := Condition{Name: "node"}, !s.sessions.configured.IsZero()
 	switch {
-	case s.handsOff:
+	case s.locked != "":
 		c.OK, c.Reason = configured, "locked"
-		c.Message = "ClusterInformation says datastoreReady: false; nothing is changed"
+		c.Message = s.locked + "; nothing is changed"
 	case s.plan.CannotRead != "":
 		c.Reason, c.Message = "wireguard_key", s.plan.CannotRead
 	case s.noBGP:

@@ -59,9 +59,8 @@ func (a *Agent) Drain(o DrainOptions) (DrainStatus, error) {
 		case a.noBGP:
 			return errors.New("there is no BGP (--learn ipam): " +
 				"nothing is announced that could be withdrawn")
-		case a.shown.handsOff:
-			return errors.New("ClusterInformation says datastoreReady: false; " +
-				"nothing is changed until it says true")
+		case a.shown.locked != "":
+			return errors.New(a.shown.locked + "; nothing is changed meanwhile")
 		}
 		a.traffic.reset()
 		return a.drain.begin(now, o)

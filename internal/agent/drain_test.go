@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"vpp-route-agent/bgp"
-	"vpp-route-agent/internal/calico"
 )
 
 // preferences are the LOCAL_PREF and community of what is announced, by prefix.
@@ -208,7 +207,7 @@ func TestDrainGoesOnWhileTheDatastoreIsLocked(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			n.take()
-			n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+			n.snapshots <- lockedDatastore()
 			want := []string{"withdraw 10.1.0.0/26", "withdraw 10.1.0.77/32",
 				"withdraw 10.1.9.9/32"}
 			if !stay {
@@ -259,7 +258,7 @@ func TestNothingIsWithdrawnByASpeakerThatHasNotStarted(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, n *node) {
 		n.dataplane.facts <- live
-		n.snapshots <- &calico.Snapshot{DatastoreNotReady: true}
+		n.snapshots <- lockedDatastore()
 		n.expect(t, time.Hour)
 		if d := n.drained(); d.Phase != Draining ||
 			!strings.Contains(d.NotWithdrawn, "datastoreReady: false") {

@@ -19,7 +19,7 @@ func key(s string) route.Key    { return route.Key{Prefix: pfx(s)} }
 // and a borrowed address.
 func cluster() *calico.Snapshot {
 	return &calico.Snapshot{
-		Revision: 7,
+		Revision: 7, ClusterInformation: true,
 		Nodes: map[string]calico.Node{
 			"a": {Name: "a", IPv4: pfx("192.168.4.2/24")},
 			"b": {Name: "b", IPv4: pfx("192.168.4.3/24")},

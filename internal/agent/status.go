@@ -313,7 +313,7 @@ func (a *Agent) Status() Status {
 		s.Problems = append(s.Problems, ProblemOf(p))
 	}
 	s.Conditions = []Condition{
-		datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),
+		now.datastoreCondition(s.Datastore), now.nodeCondition(), now.speakerCondition(),
 	}
 	if a.cfg.FIB != nil {
 		s.FIB = fibStatus(a.cfg.Dataplane, a.cfg.FIB, now.sweepWaits)

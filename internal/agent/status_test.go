@@ -43,7 +43,8 @@ func TestDataFromDiskAreShownWithTheReason(t *testing.T) {
 		"may be stale: ClusterInformation says datastoreReady: false": {Stale: true, AsOf: &asOf,
 			Connected: true, Synced: true},
 	} {
-		if c := datastoreCondition(d); !c.OK || !strings.HasSuffix(c.Message, want) ||
+		now := &state{locked: "ClusterInformation says datastoreReady: false"}
+		if c := now.datastoreCondition(d); !c.OK || !strings.HasSuffix(c.Message, want) ||
 			!strings.Contains(c.Message, "2026-11-21T13:00:00Z") {
 			t.Errorf("%+v, want %q", c, want)
 		}

@@ -158,18 +158,17 @@ func (x *explainer) findOwn() {
 }
 
 func (x *explainer) checkData() (string, bool) {
-	c := datastoreCondition(x.datastore)
+	c := x.datastoreCondition(x.datastore)
 	switch {
-	case x.inputs.snapshot != nil && x.handsOff:
+	case x.inputs.snapshot != nil && x.locked != "":
 		missed := x.owner.Host == x.node && x.owner.Expected.IsValid() && x.announcement() == nil
-		return "ClusterInformation says datastoreReady: false; nothing is changed", !missed
+		return x.locked + "; nothing is changed", !missed
 	case x.inputs.snapshot != nil && c.Message != "":
 		return c.Message, true
 	case x.inputs.snapshot != nil:
 		return fmt.Sprintf("read, revision %d", x.inputs.snapshot.Revision), true
-	case x.handsOff:
-		return "ClusterInformation says datastoreReady: false, and nothing is known from before",
-			false
+	case x.locked != "":
+		return x.locked + ", and nothing is known from before", false
 	case x.waitingForNode != "":
 		return "", true // checkNode
 	}

@@ -46,14 +46,27 @@ type Snapshot struct {
 	Services  map[string]Service   `json:",omitzero"`
 	Endpoints map[string]Endpoints `json:",omitzero"`
 
+	// ClusterInformation: there is one. calico-node makes it before all else.
+	ClusterInformation bool `json:",omitempty"`
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
-	// migration.
+	// migration; or the ClusterInformation is gone that there was.
 	DatastoreNotReady bool
 	// CalicoVersion is ClusterInformation's: that of the newest calico-node, as "v3.32.1"; "": it
 	// is not known.
 	CalicoVersion string `json:",omitempty"`
 
 	Problems []Problem // sorted by key
+}
+
+// Locked says why the data may be incomplete, so that nothing is made of them; "": they are usable.
+func (s *Snapshot) Locked() string {
+	switch {
+	case !s.DatastoreNotReady:
+		return ""
+	case !s.ClusterInformation:
+		return "ClusterInformation is gone"
+	}
+	return "ClusterInformation says datastoreReady: false"
 }
 
 // Deliver makes s the newest value of a channel of size one with no other sender. A snapshot that

@@ -80,7 +80,9 @@ func NewStoreOver(base *Snapshot, node string) *Store {
 	s := NewStore(node)
 	s.now.Snapshot = *base
 	clear(s.owned)
-	s.now.cluster["default"] = ClusterInformation{base.DatastoreNotReady, base.CalicoVersion}
+	if base.ClusterInformation {
+		s.now.cluster["default"] = ClusterInformation{base.DatastoreNotReady, base.CalicoVersion}
+	}
 	for _, p := range base.Problems {
 		k, _ := s.needs.parse(p.Key)
 		s.places[p.Key] = placed{key: k, name: p.Resource, problem: p.Err}
@@ -261,7 +263,8 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 	clear(s.owned)
 	snap := s.now.Snapshot
 	snap.Revision = revision
-	cluster := s.now.cluster["default"]
+	cluster, there := s.now.cluster["default"]
+	snap.ClusterInformation = there
 	snap.DatastoreNotReady, snap.CalicoVersion = cluster.NotReady, cluster.Version
 	snap.Problems = s.sortedProblems()
 	return &snap

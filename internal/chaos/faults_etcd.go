@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/testcluster"
@@ -42,6 +45,11 @@ var etcdFaults = []fault{
 	{
 		name: "etcd-member", keepsSessions: true, kind: kernelNodes, allowed: "0", long: true,
 		fresh: true, what: "an etcd member replaced by an empty one", run: replaceMember,
+	},
+	{
+		name: "etcd-empty", kind: kernelNodes, allowed: "0", long: true, fresh: true,
+		what: "etcd comes back empty for 20 s, an agent is killed and started again meanwhile",
+		run:  emptyEtcd,
 	},
 	{
 		name: "etcd-flood", keepsSessions: true, kind: kernelNodes, anyNodes: true, allowed: "0",
@@ -203,6 +211,60 @@ func replaceMember(ctx context.Context, t *trial) error {
 		return err
 	}
 	if err := t.etcd.replace(ctx, m); err != nil {
+		return err
+	}
+	return t.getsThrough(ctx)
+}
+
+// emptyEtcd: the cluster has a ClusterInformation, as calico-node makes it.
+func emptyEtcd(ctx context.Context, t *trial) error {
+	if err := t.Apply(ctx, "apiVersion: projectcalico.org/v3\nkind: ClusterInformation\n"+
+		"metadata: {name: default}\nspec: {datastoreReady: true}\n"); err != nil {
+		return err
+	}
+	if err := t.getsThrough(ctx); err != nil {
+		return err
+	}
+	if err := t.etcd.stop(); err != nil {
+		return err
+	}
+	for _, m := range t.etcd.members {
+		m.dir += "-empty"
+	}
+	if err := t.etcd.startAgain(ctx); err != nil {
+		return err
+	}
+	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	a := t.ours(1)
+	t.happened("agent is ended")
+	if err := a.Kill(); err != nil {
+		return err
+	}
+	if err := t.comeBack(ctx, a, 0); err != nil {
+		return err
+	}
+	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	for _, n := range t.agents() {
+		s, err := n.agent().Status(ctx)
+		if err != nil {
+			return err
+		}
+		t.must(slices.ContainsFunc(s.Conditions, func(c agent.Condition) bool {
+			return strings.Contains(c.Message, "ClusterInformation is gone")
+		}), "%s does not say that the data are gone: %+v", n.Name, s.Conditions)
+	}
+	if err := t.etcd.stop(); err != nil {
+		return err
+	}
+	for _, m := range t.etcd.members {
+		m.dir = strings.TrimSuffix(m.dir, "-empty")
+	}
+	t.start = time.Now()
+	if err := t.etcd.startAgain(ctx); err != nil {
 		return err
 	}
 	return t.getsThrough(ctx)

@@ -1,6 +1,7 @@
 // Package lastgood keeps the last good snapshot of Calico's data on disk. An agent that starts
-// while etcd is down or locked uses it; otherwise the other nodes would drop its routes after their
-// restart time. It passes snapshots from the datastore to the agent, and does not interpret them.
+// while etcd is down, locked or empty uses it; otherwise the other nodes would drop its routes
+// after their restart time. It passes snapshots from the datastore to the agent, and knows of what
+// they mean only whether they can be used.
 package lastgood
 
 import (
@@ -37,6 +38,8 @@ type Keeper struct {
 	in     <-chan *calico.Snapshot
 	log    *slog.Logger
 	out    chan *calico.Snapshot
+	// informed: a datastore that was used had a ClusterInformation.
+	informed bool
 
 	mu     sync.Mutex
 	status Status
@@ -96,7 +99,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	var locked *calico.Snapshot // what a locked datastore had last (datastoreReady: false)
+	var locked *calico.Snapshot // what a locked datastore had last
 	// out, while locked waits for the reader to take the previous snapshot
 	var behind chan<- *calico.Snapshot
 	for {
@@ -109,9 +112,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 			behind = nil
 		case s := <-k.in:
 			first := late.Stop()
-			if s.DatastoreNotReady {
+			s = k.noticeLoss(s, first)
+			if why := s.Locked(); why != "" {
 				if first {
-					k.useFile("it is locked (datastoreReady: false)")
+					k.useFile(why)
 				}
 				locked, behind = s, k.out
 				continue
@@ -125,6 +129,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 			calico.Deliver(k.out, s)
 		}
 	}
+}
+
+// noticeLoss returns s, locked if the ClusterInformation is gone that there was: an etcd that came
+// back empty, for instance. Felix changes nothing then either (felix/calc/config_batcher.go).
+func (k *Keeper) noticeLoss(s *calico.Snapshot, first bool) *calico.Snapshot {
+	if s.ClusterInformation {
+		k.informed = true
+		return s
+	}
+	if first {
+		file, _, err := read(k.path, k.reader)
+		k.informed = err == nil && file.ClusterInformation
+	}
+	if !k.informed {
+		return s
+	}
+	lost := *s
+	lost.DatastoreNotReady = true
+	return &lost
 }
 
 // put makes s the newest value of a channel of size one with no other sender.
@@ -149,6 +172,7 @@ func (k *Keeper) useFile(why string) {
 	}
 	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written",
 		written, "revision", s.Revision)
+	k.informed = s.ClusterInformation
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
 	calico.Deliver(k.out, s)
 }

@@ -126,7 +126,60 @@ func TestUnfitSnapshotsDoNotReplaceTheFile(t *testing.T) {
 }
 
 // locked is what a datastore has while it is migrated.
-func locked() *calico.Snapshot { return &calico.Snapshot{Revision: 60, DatastoreNotReady: true} }
+func locked() *calico.Snapshot {
+	return &calico.Snapshot{Revision: 60, ClusterInformation: true, DatastoreNotReady: true}
+}
+
+// TestEmptiedDatastoreIsLocked: etcd comes back empty, while the agent runs and before it starts.
+func TestEmptiedDatastoreIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	full := func(revision int64) *calico.Snapshot {
+		s := small()
+		s.Revision, s.ClusterInformation = revision, true
+		return s
+	}
+	emptied := func() *calico.Snapshot { return &calico.Snapshot{Revision: 1} }
+	comes := func(t *testing.T, k *Keeper, revision int64, why string) {
+		t.Helper()
+		s := newest(k)
+		if s == nil || s.Revision != revision || s.Locked() != why {
+			t.Errorf("then comes %+v, want revision %d, %q", s, revision, why)
+		}
+	}
+	const gone = "ClusterInformation is gone"
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		in <- emptied() // a cluster without a ClusterInformation is none that lost it
+		comes(t, k, 1, "")
+		in <- full(42)
+		comes(t, k, 42, "")
+		in <- emptied()
+		comes(t, k, 1, gone)
+		in <- emptied()
+		comes(t, k, 1, gone)
+		in <- full(43)
+		comes(t, k, 43, "")
+		time.Sleep(20 * time.Second)
+		in <- emptied()
+		comes(t, k, 1, gone)
+		time.Sleep(20 * time.Second)
+	})
+	for name, after := range map[string]time.Duration{"at once": 0,
+		"when the file is in use": 6 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+				time.Sleep(after)
+				in <- emptied()
+				comes(t, k, 43, "")
+				comes(t, k, 1, gone)
+				if !k.Status().Stale {
+					t.Errorf("while the agent works with the file's data: status %+v", k.Status())
+				}
+				in <- full(43)
+				comes(t, k, 43, "")
+			})
+		})
+	}
+}
 
 func TestLockedDatastoreComesAfterTheFile(t *testing.T) {
 	for name, after := range map[string]time.Duration{"at once": 0,
@@ -158,7 +211,7 @@ func TestLockedDatastoreComesAfterTheFile(t *testing.T) {
 				}
 				in <- locked()
 				fresh := small()
-				fresh.Revision = 70
+				fresh.Revision, fresh.ClusterInformation = 70, true
 				in <- fresh
 				if s := newest(k); s != fresh || k.Status().Stale {
 					t.Errorf("after the lock %+v, status %+v", s, k.Status())
