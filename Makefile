@@ -245,8 +245,9 @@ FUZZFLAGS := $(if $(SHORT),-fuzzminimizetime 20x)
 SESSIONTIME ?= $(if $(SHORT),2m,1h)
 
 # Every fuzz target for FUZZTIME (30s, or 100000x inputs), then sessions with a reflector for
-# SESSIONTIME (1h); SHORT=1 for what CI runs. The targets are found in the sources, because go list
-# would link every package's tests; go vet is lint's.
+# SESSIONTIME (1h), then every random test ten times as often as make test; SHORT=1 for what CI
+# runs. The targets are found in the sources, because go list would link every package's tests; go
+# vet is lint's.
 fuzz: tools build
 	@mkdir -p out; all=$$(for dir in $$(go list -f '{{.Dir}}' ./...); do \
 	  cat $$dir/*_test.go 2>/dev/null | sed -n "s|^func \(Fuzz\w*\)(.*|$$dir \1|p"; done); \
@@ -267,6 +268,9 @@ fuzz: tools build
 	  $(BGPFUZZFLAGS)
 	$(if $(SHORT),,go test -vet=off -count=1 -v -timeout 1h \
 	  -run '^TestRandomWalks$$/^1000_nodes,_single$$' ./bgp/reflector -nodes 1000)
+	$(if $(SHORT),,go test -vet=off -count=1 -timeout 2h $$(go list -f '{{.ImportPath}} \
+	  {{.TestImports}}{{.XTestImports}}' ./... | sed -n 's| .*pgregory.net/rapid.*||p') \
+	  -rapid.checks 1000)
 
 clean:
 	rm -rf $(BUILD) out
