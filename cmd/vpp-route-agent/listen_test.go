@@ -1,15 +1,22 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/calicotest"
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestPlaintextMustBeAskedFor(t *testing.T) {
@@ -88,6 +95,89 @@ func TestMetricsOverTLS(t *testing.T) {
 	c.tlsClientCAFile = certs.ServerKey
 	if _, err := c.listenHealth(); err == nil {
 		t.Error("a CA file without a certificate was accepted")
+	}
+}
+
+// TestSilentClientsLeaveRoom: who connects to the metrics and says nothing does not take all file
+// descriptors of the agent.
+func TestSilentClientsLeaveRoom(t *testing.T) {
+	l, err := (&config{metricsListen: "127.0.0.1:0"}).listenHealth()
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	defer func() {
+		l.Close()
+		for c := range accepted {
+			c.Close()
+		}
+	}()
+	for range healthConnections + 1 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	first := <-accepted
+	for range healthConnections - 1 {
+		defer (<-accepted).Close()
+	}
+	select {
+	case c := <-accepted:
+		c.Close()
+		t.Errorf("more than %d connections were accepted", healthConnections)
+	case <-time.After(100 * time.Millisecond):
+	}
+	first.Close()
+	(<-accepted).Close()
+}
+
+// TestStrangersDoNotFillTheLog: each connection of a port scanner is an error of net/http's.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	certs, err := calicotest.WriteCerts(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&config{metricsListen: "0.0.0.0:0", tlsCertFile: certs.ServerCert,
+		tlsKeyFile: certs.ServerKey, tlsClientCAFile: certs.CA}).listenHealth()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out testlog.Buffer
+	log := newLogger(&out, config{nodeName: "a", logLevel: "info", logFormat: "text"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- agent.Serve(ctx, l, http.NotFoundHandler(), log.Logger) }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for range 50 {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(c, "SSH-2.0-scanner\r\n")
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	log.end()
+	text := out.String()
+	if n := strings.Count(text, "TLS handshake error from 127.0.0.1:"); n != 2 ||
+		!strings.Contains(text, "repeated=49") {
+		t.Errorf("%d lines:\n%s", n, text)
 	}
 }
 

@@ -320,16 +320,17 @@ func (p *program) addAgent(hangups <-chan os.Signal, load func() (config, error)
 	p.add(a.Run)
 	p.add(func(ctx context.Context) error { return r.run(ctx, hangups) })
 	p.add(func(ctx context.Context) error { return systemd.Run(ctx, serviceOf(a, p.log)) })
-	p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.admin, a.AdminHandler()) })
+	p.serve(p.admin, a.AdminHandler())
 	if p.queries != nil {
-		p.add(func(ctx context.Context) error {
-			return agent.Serve(ctx, p.queries, a.QueryHandler())
-		})
+		p.serve(p.queries, a.QueryHandler())
 	}
 	if p.health != nil {
-		handler := p.addPage(a.HealthHandler())
-		p.add(func(ctx context.Context) error { return agent.Serve(ctx, p.health, handler) })
+		p.serve(p.health, p.addPage(a.HealthHandler()))
 	}
+}
+
+func (p *program) serve(l net.Listener, h http.Handler) {
+	p.add(func(ctx context.Context) error { return agent.Serve(ctx, l, h, p.log) })
 }
 
 // addPage puts the status page before what else its listener serves.

@@ -104,7 +104,7 @@ func runController(ctx context.Context, cfg config, kubeconfig string, log *slog
 			return err
 		}
 		defer l.Close()
-		group.Go(func() error { return agent.Serve(ctx, l, c.HealthHandler()) })
+		group.Go(func() error { return agent.Serve(ctx, l, c.HealthHandler(), log) })
 	}
 	if nodes != nil {
 		group.Go(func() error { return nodes.Run(ctx) })

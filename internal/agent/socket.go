@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -67,9 +69,10 @@ const (
 )
 
 // Serve answers HTTP on l until ctx ends. Slow clients are cut off, so that none holds a file
-// descriptor of the agent.
-func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+// descriptor of the agent. What goes wrong with connections is logged.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, logger *slog.Logger) error {
 	s := server(h, readTimeout)
+	s.ErrorLog = log.New(httpErrors{logger.With("listener", l.Addr())}, "", 0)
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -81,6 +84,15 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return err
+}
+
+// httpErrors takes the lines that net/http logs. Most are about what a client did wrong.
+type httpErrors struct{ log *slog.Logger }
+
+func (e httpErrors) Write(line []byte) (int, error) {
+	text := strings.TrimPrefix(strings.TrimSpace(string(line)), "http: ")
+	e.log.Warn("a connection could not be served", "err", text)
+	return len(line), nil
 }
 
 // server reads a request within a time. Go lifts that bound once the request has come, so that it

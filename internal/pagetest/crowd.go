@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -69,7 +70,8 @@ func (h *harness) judgeCrowd() error {
 	page := statuspage.New(statuspage.Config{Agent: c})
 	h.browser.wg.Go(func() { page.Run(h.browser.ctx) })
 	h.browser.wg.Go(func() {
-		agent.Serve(h.browser.ctx, l, page.Handler(http.NotFoundHandler()))
+		agent.Serve(h.browser.ctx, l, page.Handler(http.NotFoundHandler()),
+			slog.New(slog.DiscardHandler))
 	})
 	t, err := h.browser.open(h.ctx, desk)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"vpp-route-agent/bgp"
 	"vpp-route-agent/internal/agent"
+	"vpp-route-agent/internal/testlog"
 )
 
 // fakeAgent has the peers that it is given.
@@ -98,7 +99,7 @@ func serve(t *testing.T, f *fakeAgent, options ...func(*Page)) (p *Page, address
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() { p.Run(ctx) })
-	wait.Go(func() { agent.Serve(ctx, l, p.Handler(http.NotFoundHandler())) })
+	wait.Go(func() { agent.Serve(ctx, l, p.Handler(http.NotFoundHandler()), testlog.New(t)) })
 	t.Cleanup(func() {
 		cancel()
 		wait.Wait()
