@@ -119,13 +119,16 @@ test: tools build lint
 	    $$(go list ./... | grep -v '/bgp/reflector$$') || status=1; exit $$status; } | \
 	  go run -trimpath ./internal/testreport -promise '$(PROMISED)'
 
-# GoBGP's own tests, on the patched GoBGP, without two of them:
+# GoBGP's own tests, on the patched GoBGP, without three of them:
 # - TestWatchEvent closes a channel twice when a second event comes before its watch has ended. It
 #   does so in the released GoBGP, too.
 # - TestGracefulRestartTimerExpired has a silent connection take a peer to IDLE. With
 #   18-collision.patch a silent connection waits beside the session.
+# - TestTcpConnectionClosedAfterPeerDel waits for ever when its peer is ACTIVE before its watch has
+#   begun, in a goroutine beside. So it is in the released GoBGP.
+GOBGPSKIPS := TestWatchEvent|TestGracefulRestartTimerExpired|TestTcpConnectionClosedAfterPeerDel
 test-gobgp: gobgp
-	cd $(GOBGP) && go test -skip '^(TestWatchEvent|TestGracefulRestartTimerExpired)$$' ./...
+	cd $(GOBGP) && go test -skip '^($(GOBGPSKIPS))$$' ./...
 
 # The data plane suite alone: vpptest, the kernel, and a real VPP where one is found.
 test-dataplane: gobgp

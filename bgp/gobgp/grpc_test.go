@@ -20,6 +20,12 @@ import (
 
 func client(t *testing.T, target string) api.GobgpApiClient {
 	t.Helper()
+	c, _ := dialAPI(t, target)
+	return c
+}
+
+func dialAPI(t *testing.T, target string) (api.GobgpApiClient, io.Closer) {
+	t.Helper()
 	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// the socket is there a moment before somebody listens on it
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -27,7 +33,7 @@ func client(t *testing.T, target string) api.GobgpApiClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return api.NewGobgpApiClient(c)
+	return api.NewGobgpApiClient(c), c
 }
 
 func listPaths(t *testing.T, c api.GobgpApiClient) []string {
