@@ -46,7 +46,8 @@ type Snapshot struct {
 	Services  map[string]Service   `json:",omitzero"`
 	Endpoints map[string]Endpoints `json:",omitzero"`
 
-	// ClusterInformation: there is one. calico-node makes it before all else.
+	// ClusterInformation: there is one, perhaps one that cannot be read. calico-node makes it
+	// before all else.
 	ClusterInformation bool `json:",omitempty"`
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
 	// migration; or the ClusterInformation is gone that there was.

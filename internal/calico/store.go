@@ -263,10 +263,12 @@ func (s *Store) Snapshot(revision int64) *Snapshot {
 	clear(s.owned)
 	snap := s.now.Snapshot
 	snap.Revision = revision
-	cluster, there := s.now.cluster["default"]
-	snap.ClusterInformation = there
+	cluster, readable := s.now.cluster["default"]
 	snap.DatastoreNotReady, snap.CalicoVersion = cluster.NotReady, cluster.Version
 	snap.Problems = s.sortedProblems()
+	snap.ClusterInformation = readable || slices.ContainsFunc(snap.Problems, func(p Problem) bool {
+		return s.places[p.Key].key == Key{Kind: KindClusterInformation, Name: "default"}
+	})
 	return &snap
 }
 

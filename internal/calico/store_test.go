@@ -209,6 +209,36 @@ func TestABadItemIsLeftOutAndTheRestGoesOn(t *testing.T) {
 	}
 }
 
+// A ClusterInformation that cannot be read is none that is gone: the datastore is not locked.
+func TestABadClusterInformationIsThere(t *testing.T) {
+	const key = resources + "clusterinformations/default"
+	s := NewStore("edge-7")
+	for _, tc := range []struct {
+		value string
+		there bool
+	}{{"", false}, {"{", true}, {`{"spec":7}`, true}, {"", false},
+		{`{"spec":{"datastoreReady":true}}`, true}, {"{", true}} {
+		if tc.value == "" {
+			s.Delete(key)
+		} else {
+			s.Put(key, []byte(tc.value))
+		}
+		snap := s.Snapshot(1)
+		if snap.ClusterInformation != tc.there || snap.Locked() != "" {
+			t.Errorf("%q: there %t, %q", tc.value, snap.ClusterInformation, snap.Locked())
+		}
+		again := NewStoreOver(snap, "edge-7").Snapshot(2)
+		if again.ClusterInformation != tc.there {
+			t.Errorf("%q, a store over it: there %t", tc.value, again.ClusterInformation)
+		}
+	}
+	s.Put(key, []byte(`{"spec":{"datastoreReady":false}}`))
+	s.Put(key, []byte(`{`))
+	if s.Snapshot(1).Locked() == "" {
+		t.Error("a bad value ends the lock")
+	}
+}
+
 // A store that begins with a snapshot has its problems, too.
 func TestStoreOverASnapshotWithProblems(t *testing.T) {
 	bad := NewStore("edge-1")
