@@ -176,6 +176,9 @@ func (a *auditCall) look(ctx context.Context) (out clusterAudit, err error) {
 	})
 	v, err := a.view(reading)
 	done()
+	if err == nil && len(v.Cluster.Snapshot.Nodes) == 0 {
+		err = errNoNode
+	}
 	if err != nil {
 		return out, fmt.Errorf("%s (%s): %w", a.cfg.where(), a.cfg.settingsOfWhere(), err)
 	}
@@ -191,6 +194,9 @@ func (a *auditCall) look(ctx context.Context) (out clusterAudit, err error) {
 	out.Ignored, out.OK = all-len(out.Findings), len(out.Findings) == 0
 	return out, nil
 }
+
+// errNoNode: where nothing is, nothing does not fit, and that is no good news.
+var errNoNode = errors.New("there is no Node in it: it is empty, or not the one that Calico uses")
 
 // clusterPatience bounds the reading of a whole cluster.
 const clusterPatience = readPatience
