@@ -75,7 +75,7 @@ func birdState(p agent.PeerStatus) string {
 // hours.
 func since(t *time.Time) string {
 	switch {
-	case t == nil:
+	case t == nil || t.IsZero():
 		return ""
 	case time.Since(*t) > 20*time.Hour:
 		return t.Local().Format(time.DateOnly)

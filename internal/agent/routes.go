@@ -26,7 +26,7 @@ type RouteStatus struct {
 	Kind   string       `json:"kind"`
 	Paths  []PathStatus `json:"paths"`
 	State  string       `json:"state"`
-	Since  time.Time    `json:"since"`            // in this state
+	Since  time.Time    `json:"since,omitzero"`   // in this state; absent: not decided
 	Reason string       `json:"reason,omitempty"` // why not all of it is programmed
 	// Packets and Bytes were forwarded by the data plane's entry since it was made, whoever's it
 	// is; absent without --counters, and where there is no such entry.

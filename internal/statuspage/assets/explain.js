@@ -147,7 +147,8 @@ function routes(e, now) {
   return h("div", {}, ...e.routes.map((r) => h("div", { class: "claim" },
     h("p", {}, kindLabel(routeMark(r.state), r.state), " ", h("b", {}, r.prefix), extras(r),
       r.paths.length ? " via " : " ", hops(r.paths) ?? r.kind,
-      ` from ${originOf(r)}, for ${age(r.since, now)}`, r.reason ? `: ${r.reason}` : ""),
+      ` from ${originOf(r)}`, r.since ? `, for ${age(r.since, now)}` : "",
+      r.reason ? `: ${r.reason}` : ""),
     table([["Wanted by"], ["Chosen"], ["Next hop"], ["Reached by", "mid"], ["Why not"]],
       r.claims.flatMap((c) => (c.paths.length ? c.paths : [{ used: [] }]).map((p) => [
         `${c.origin} (distance ${c.distance})`, c.chosen ? "yes" : "no",

@@ -14,6 +14,7 @@ export function plural(n, one, many = one + "s") {
 
 // age shows how long ago a moment was, at times that are texts of JSON or milliseconds.
 export function age(at, now) {
+  if (!at) return "";
   let s = Math.max(0, Math.round((now - new Date(at).getTime()) / 1000));
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;

@@ -22,6 +22,7 @@ test("ages", () => {
   assert.deepEqual([0, 59, 61, 3600, 90000, 200000].map(ago),
     ["0 s", "59 s", "1 min", "1 h 0 min", "25 h 0 min", "2 days"]);
   assert.equal(ago(-5), "0 s"); // clocks differ
+  assert.equal(age(undefined, now), ""); // of what was never decided
 });
 
 test("charts", () => {
