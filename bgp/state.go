@@ -16,6 +16,7 @@ type PeerState struct {
 	Accepted    int    // paths accepted
 	Advertised  int    // paths we sent and did not withdraw
 	LastError   string // why the session is not up, or went down last
+	Problem     string // what of the configuration cannot be used: a password that is not known
 	EndOfRIB    bool   // every negotiated family's End-of-RIB has come in this session
 	Restarting  bool   // the peer's OPEN had the R bit
 	GR          bool   // graceful restart was negotiated

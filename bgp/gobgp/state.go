@@ -29,7 +29,7 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	for _, p := range v.peers {
 		st := stateOf(p, facts[p.ID()], listed)
 		if why, ok := v.problems[p.ID()]; ok {
-			st.LastError = why
+			st.LastError, st.Problem = why, why
 		}
 		if st.Established && !st.Deferring {
 			st.Advertised = announced[p.Address.Is4()]

@@ -83,10 +83,11 @@ func since(t *time.Time) string {
 	return t.Local().Format(time.TimeOnly)
 }
 
-// lastError is why a session is down; the error of one that is up is of the past.
+// lastError is why a session is down, or would not come up after a restart of the agent. Another
+// error of one that is up is of the past.
 func lastError(p agent.PeerStatus) string {
 	if p.Established {
-		return ""
+		return p.Problem
 	}
 	return p.LastError
 }

@@ -122,6 +122,8 @@ type PeerStatus struct {
 	Established bool       `json:"established"`
 	// Deferring: after our restart, UPDATEs to it wait until all peers have sent theirs.
 	Deferring bool `json:"deferring,omitempty"`
+	// Problem is what of its configuration cannot be used; a session that is up stays up.
+	Problem string `json:"problem,omitempty"`
 	// Flaps is how often the session was lost. UPDATEs are counted since GoBGP was given the peer.
 	Flaps           int        `json:"flaps"`
 	UpdatesReceived uint64     `json:"updatesReceived"`
@@ -418,6 +420,7 @@ func peerStatus(p bgp.Peer, st bgp.PeerState) PeerStatus {
 		Received: st.Received, Accepted: st.Accepted, Advertised: st.Advertised,
 		LastError: st.LastError, Established: st.Established, Deferring: st.Deferring,
 		Flaps: st.Flaps, UpdatesReceived: st.UpdatesReceived, UpdatesSent: st.UpdatesSent,
+		Problem: st.Problem,
 	}
 	if !st.LastContact.IsZero() {
 		out.LastContact = &st.LastContact

@@ -119,7 +119,7 @@ export function peersView(app) {
       setText(r.cells[7], count(p.accepted));
       setText(r.cells[8], p.flaps ? count(p.flaps) : "");
       setText(r.cells[9], p.lastError ?? "");
-      setText(r.error, p.established ? "" : p.lastError ?? "");
+      setText(r.error, (p.established ? p.problem : p.lastError) ?? "");
     }
     setText(r.cells[5], p.since ? age(p.since, app.now()) : "");
     return r.element;
