@@ -130,7 +130,7 @@ func (a *Agent) gatherOwners(ctx context.Context, e *evidence) {
 	if e.owned, err = a.cfg.Owners(ctx, lacking); err != nil {
 		e.ownedError = err.Error()
 	}
-	e.blocksKnown = err == nil
+	e.blocksKnown = err == nil && e.locked == "" // of a locked datastore much may be missing
 }
 
 func (a *Agent) gatherRoutes(e *evidence, around []netip.Prefix) {
