@@ -168,6 +168,9 @@ func (p *planCall) run(cmd *cobra.Command) error {
 	defer sayWhenSlow(func() string { return "the plan of " + p.node + ", of " + to.name })()
 	plan := bgp.PlanFor(p.node, to.snapshot, options)
 	shown := agent.NodePlanOf(p.node, to.snapshot, plan)
+	if p.live && now.ClusterInformation && !to.snapshot.ClusterInformation {
+		shown.HandsOff = true // lastgood.Keeper takes it for locked
+	}
 	switch p.diff {
 	case diffAgent:
 		from := fmt.Sprintf("the agent of %s, revision %d", now.Plan.Node, now.Revision)

@@ -108,6 +108,8 @@ type CurrentPlan struct {
 	Plan     NodePlan    `json:"plan"`
 	Revision int64       `json:"revision"` // of etcd
 	Options  bgp.Options `json:"options"`
+	// ClusterInformation: the agent's data have one, so that data without one change nothing.
+	ClusterInformation bool `json:"clusterInformation,omitempty"`
 }
 
 // currentPlan fails while there is no plan.
@@ -124,7 +126,7 @@ func (a *Agent) currentPlan() (CurrentPlan, error) {
 	}
 	s, o := now.inputs.snapshot, now.inputs.options
 	plan := NodePlanOf(a.cfg.Node, s, bgp.PlanFor(a.cfg.Node, s, o))
-	return CurrentPlan{plan, s.Revision, o}, nil
+	return CurrentPlan{plan, s.Revision, o, s.ClusterInformation}, nil
 }
 
 // NodePlanOf shows p, the plan of a node that was made of s.
