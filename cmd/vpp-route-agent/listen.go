@@ -10,9 +10,9 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// queryConnections bounds those of --query-listen, and healthConnections those of --metrics-listen:
-// each costs a goroutine and a file descriptor before it is known who it is. Others wait.
-const queryConnections, healthConnections = 64, 256
+// queryConnections bounds those of --query-listen: each costs a goroutine before TLS has told who
+// it is. Others wait.
+const queryConnections = 64
 
 // local reports whether a listener at address is reached from this host only.
 func local(address string) bool {
@@ -133,7 +133,6 @@ func (c *config) listenHealth() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen: %w", err)
 	}
-	l = netutil.LimitListener(l, healthConnections)
 	if conf != nil {
 		l = tls.NewListener(l, conf)
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"vpp-route-agent/internal/agent"
 	"vpp-route-agent/internal/calico/calicotest"
@@ -96,51 +95,6 @@ func TestMetricsOverTLS(t *testing.T) {
 	if _, err := c.listenHealth(); err == nil {
 		t.Error("a CA file without a certificate was accepted")
 	}
-}
-
-// TestSilentClientsLeaveRoom: who connects to the metrics and says nothing does not take all file
-// descriptors of the agent.
-func TestSilentClientsLeaveRoom(t *testing.T) {
-	l, err := (&config{metricsListen: "127.0.0.1:0"}).listenHealth()
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted := make(chan net.Conn)
-	go func() {
-		defer close(accepted)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c
-		}
-	}()
-	defer func() {
-		l.Close()
-		for c := range accepted {
-			c.Close()
-		}
-	}()
-	for range healthConnections + 1 {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	first := <-accepted
-	for range healthConnections - 1 {
-		defer (<-accepted).Close()
-	}
-	select {
-	case c := <-accepted:
-		c.Close()
-		t.Errorf("more than %d connections were accepted", healthConnections)
-	case <-time.After(100 * time.Millisecond):
-	}
-	first.Close()
-	(<-accepted).Close()
 }
 
 // TestStrangersDoNotFillTheLog: each connection of a port scanner is an error of net/http's.

@@ -1,17 +1,19 @@
 package agent
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -70,9 +72,10 @@ const (
 
 // Serve answers HTTP on l until ctx ends. Slow clients are cut off, so that none holds a file
 // descriptor of the agent. What goes wrong with connections is logged.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, logger *slog.Logger) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := server(h, readTimeout)
-	s.ErrorLog = log.New(httpErrors{logger.With("listener", l.Addr())}, "", 0)
+	s.ErrorLog = stdlog.New(httpErrors{log.With("listener", l.Addr().String())}, "", 0)
+	s.ConnState = (&silent{at: map[net.Conn]*list.Element{}}).note
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -86,12 +89,51 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, logger *slog.Log
 	return err
 }
 
+// maxSilent bounds the connections of a listener that have asked nothing, or nothing since their
+// last answer. For one more the oldest is closed. So a probe, which asks at once, finds room among
+// clients that never ask.
+const maxSilent = 1024
+
+// silent has these connections.
+type silent struct {
+	mu    sync.Mutex
+	order list.List // of net.Conn, the oldest first
+	at    map[net.Conn]*list.Element
+}
+
+// note is http.Server's ConnState.
+func (s *silent) note(c net.Conn, to http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(c)
+	if to != http.StateNew && to != http.StateIdle {
+		return
+	}
+	s.at[c] = s.order.PushBack(c)
+	if s.order.Len() > maxSilent {
+		oldest := s.order.Front().Value.(net.Conn)
+		s.drop(oldest)
+		go oldest.Close() // TLS may wait for the client
+	}
+}
+
+func (s *silent) drop(c net.Conn) {
+	if e := s.at[c]; e != nil {
+		s.order.Remove(e)
+		delete(s.at, c)
+	}
+}
+
 // httpErrors takes the lines that net/http logs. Most are about what a client did wrong.
 type httpErrors struct{ log *slog.Logger }
 
 func (e httpErrors) Write(line []byte) (int, error) {
 	text := strings.TrimPrefix(strings.TrimSpace(string(line)), "http: ")
-	e.log.Warn("a connection could not be served", "err", text)
+	if panicked, ok := strings.CutPrefix(text, "panic serving "); ok {
+		e.log.Error("answering a request panicked", "panic", panicked)
+	} else {
+		e.log.Warn("a connection could not be served", "err", text)
+	}
 	return len(line), nil
 }
 

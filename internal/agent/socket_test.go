@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"vpp-route-agent/internal/testlog"
 )
 
 func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
@@ -156,5 +159,73 @@ func TestABodyComesInTimeOrNotAtAll(t *testing.T) {
 		}
 		c.Close()
 		s.Close()
+	}
+}
+
+// TestSilentClientsMakeRoom: clients that connect and ask nothing keep no others out, and take few
+// file descriptors.
+func TestSilentClientsMakeRoom(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- Serve(ctx, l, http.NotFoundHandler(), testlog.New(t))
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	var all []net.Conn
+	for range maxSilent + 20 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	client := http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get("http://" + l.Addr().String() + "/healthz")
+	if err != nil {
+		t.Fatalf("who asks is kept out: %v", err)
+	}
+	r.Body.Close()
+	_ = all[0].SetReadDeadline(time.Now().Add(readTimeout / 4))
+	if _, err := all[0].Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the oldest connection of %d: %v", len(all), err)
+	}
+}
+
+// TestPanicOfAHandlerIsLogged: as an error of ours, and not as one of the client.
+func TestPanicOfAHandlerIsLogged(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out testlog.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- Serve(ctx, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic("no map")
+		}), slog.New(slog.NewTextHandler(&out, nil)))
+	}()
+	if r, err := http.Get("http://" + l.Addr().String()); err == nil {
+		r.Body.Close()
+		t.Error("there was an answer")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if text := out.String(); !strings.Contains(text, "level=ERROR") ||
+		!strings.Contains(text, "no map") || !strings.Contains(text, "listener=127.0.0.1:") {
+		t.Errorf("the log has %q", text)
 	}
 }

@@ -171,7 +171,7 @@ func masked(text string) string {
 		}
 		word := strings.TrimRight(text[i:end], ".:")
 		switch {
-		case word == "":
+		case word == "", word[0] == ':': // such as that between an IPv6 address and its port
 			word = text[i : i+1]
 			out = append(out, word...)
 		case isNumber(word):

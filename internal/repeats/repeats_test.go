@@ -94,7 +94,8 @@ func TestMasked(t *testing.T) {
 		"2026-11-27T08:25:17.5Z": "#", "node-7b of 3rd": "node-7b of #", "3 × 4": "# × #",
 		"read 10.0.0.1:179->10.0.0.2:40123: EOF": "read #>#: EOF", "1h2m3.5ms": "#",
 		"Node(edge-8): 5GiB..": "Node(edge-8): #..", ":.": ":.", "7-of-nine": "7-of-nine",
-		strings.Repeat("7", 5000): "#",
+		"from [fe80::1]:40123: EOF": "from [fe80::1]:#: EOF",
+		strings.Repeat("7", 5000):   "#",
 	} {
 		if got := masked(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
