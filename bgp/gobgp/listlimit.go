@@ -8,6 +8,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -16,13 +17,24 @@ const (
 	// lasts until its client has read all of it.
 	maxLists = 4
 	listWait = 2 * time.Second // for one of them to end
-	// maxBatch is how many destinations are collected before they are sent, at most. GoBGP's own
-	// default is all of them.
+	// maxBatch is how many destinations are collected, at most, until one more has them sent.
+	// GoBGP's own default is all of them.
 	maxBatch = 100
+
+	helloTime  = 5 * time.Second // for a client to begin
+	idleTime   = time.Minute     // for a client without a call
+	maxStreams = 16              // of one connection
 )
 
-// limitLists keeps clients that list and do not read from the memory of the agent: every process of
+// limits keep clients from the memory of the agent, and from its file descriptors: every process of
 // the host's network reaches the API.
+func limits() []grpc.ServerOption {
+	return []grpc.ServerOption{limitLists(), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(helloTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime})}
+}
+
+// limitLists makes a list wait, and refuses it in the end, while others are read.
 func limitLists() grpc.ServerOption {
 	slots := make(chan struct{}, maxLists)
 	return grpc.ChainStreamInterceptor(
@@ -52,7 +64,9 @@ type batchedStream struct{ grpc.ServerStream }
 func (s batchedStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if r, ok := m.(*api.ListPathRequest); ok && err == nil {
-		r.BatchSize = min(r.BatchSize-1, maxBatch-1) + 1 // 0: all of them
+		if r.BatchSize == 0 || r.BatchSize > maxBatch {
+			r.BatchSize = maxBatch
+		}
 	}
 	return err
 }

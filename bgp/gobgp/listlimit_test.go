@@ -1,6 +1,7 @@
 package gobgp
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -71,7 +72,8 @@ func TestListsThatAreNotRead(t *testing.T) {
 	}
 }
 
-// TestClientsThatSayNothing: connections over which nothing is asked take few file descriptors.
+// TestClientsThatSayNothing: connections over which nothing is asked take few file descriptors, and
+// none for long.
 func TestClientsThatSayNothing(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "gobgp.sock")
 	n := newLabAlone(t).node(64512, func(c *Config) { c.GRPC = "unix://" + socket })
@@ -83,7 +85,7 @@ func TestClientsThatSayNothing(t *testing.T) {
 		}
 		return len(all)
 	}
-	const clients = 200
+	const clients = 100
 	before := descriptors()
 	for range clients {
 		c, err := net.Dial("unix", socket)
@@ -95,5 +97,10 @@ func TestClientsThatSayNothing(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // for the server to take them
 	if took := descriptors() - before - clients; took > 70 {
 		t.Errorf("the server has accepted %d of %d connections", took, clients)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*helloTime)
+	defer cancel()
+	if _, err := client(t, "unix://"+socket).GetBgp(ctx, &api.GetBgpRequest{}); err != nil {
+		t.Errorf("a client that asks: %v", err)
 	}
 }

@@ -108,7 +108,7 @@ type applied struct {
 type view struct {
 	server    *server.BgpServer // nil while BGP is stopped
 	peers     []bgp.Peer
-	problems  map[bgp.PeerID]string // why a peer is not configured
+	problems  map[bgp.PeerID]string // why a peer is not configured as it should be
 	announced []bgp.Announcement    // by prefix
 }
 
@@ -207,7 +207,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 func (s *Speaker) options() []server.ServerOption {
 	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
-		guards := append(s.confined(), withoutKeys(), limitLists())
+		guards := append(append(s.confined(), withoutKeys()), limits()...)
 		if !s.cfg.GRPCWrite {
 			guards = append(guards, readOnly()...)
 		}

@@ -1,3 +1,5 @@
+// This file is vpp-route-agent's, not GoBGP's.
+
 package server
 
 import (
