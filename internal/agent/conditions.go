@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -63,7 +64,7 @@ func (s *state) datastoreCondition(d DatastoreStatus) Condition {
 	case d.Stale && d.AsOf != nil:
 		why := d.Error
 		if d.Synced {
-			why = s.locked
+			why = cmp.Or(s.locked, "what it has now is being read")
 		}
 		c.Reason = "stale"
 		c.Message = fmt.Sprintf("working with the data kept on disk at %s, which may be stale: %s",

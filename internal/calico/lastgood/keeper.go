@@ -38,7 +38,7 @@ type Keeper struct {
 	in     <-chan *calico.Snapshot
 	log    *slog.Logger
 	out    chan *calico.Snapshot
-	// informed: a datastore that was used had a ClusterInformation.
+	// informed: the datastore, or the file that is in use, had a ClusterInformation.
 	informed bool
 
 	mu     sync.Mutex
@@ -172,7 +172,7 @@ func (k *Keeper) useFile(why string) {
 	}
 	k.log.Warn("starting from the last good snapshot, not from the datastore: "+why, "written",
 		written, "revision", s.Revision)
-	k.informed = s.ClusterInformation
+	k.informed = k.informed || s.ClusterInformation
 	k.note(func(st *Status) { st.Stale, st.AsOf = true, written })
 	calico.Deliver(k.out, s)
 }

@@ -130,6 +130,26 @@ func locked() *calico.Snapshot {
 	return &calico.Snapshot{Revision: 60, ClusterInformation: true, DatastoreNotReady: true}
 }
 
+// An agent of before did not note whether there was a ClusterInformation. Its successor finds the
+// datastore locked, and then empty.
+func TestLockedDatastoreIsEmptiedAfterAnUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	keeping(t, dir, func(_ *Keeper, in chan *calico.Snapshot) {
+		in <- small()
+		time.Sleep(20 * time.Second)
+	})
+	keeping(t, dir, func(k *Keeper, in chan *calico.Snapshot) {
+		in <- locked()
+		in <- &calico.Snapshot{Revision: 1}
+		if s := newest(k); s == nil || s.Locked() != "" || s.Revision != 42 {
+			t.Errorf("an agent starts from %+v, want what the file has", s)
+		}
+		if s := newest(k); s == nil || s.Locked() == "" {
+			t.Errorf("the emptied datastore is used: %+v", s)
+		}
+	})
+}
+
 // TestEmptiedDatastoreIsLocked: etcd comes back empty, while the agent runs and before it starts.
 func TestEmptiedDatastoreIsLocked(t *testing.T) {
 	dir := t.TempDir()
