@@ -195,7 +195,7 @@ func (a *auditCall) look(ctx context.Context) (out clusterAudit, err error) {
 	return out, nil
 }
 
-// errNoNode: where nothing is, nothing does not fit, and that is no good news.
+// errNoNode: an empty datastore has no findings, and must not pass for a healthy one.
 var errNoNode = errors.New("there is no Node in it: it is empty, or not the one that Calico uses")
 
 // clusterPatience bounds the reading of a whole cluster.
