@@ -92,7 +92,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 // maxSilent bounds the connections of a listener that have asked nothing, or nothing since their
 // last answer. For one more the oldest is closed. So a probe, which asks at once, finds room among
 // clients that never ask.
-const maxSilent = 1024
+const maxSilent = 256
 
 // silent has these connections.
 type silent struct {
