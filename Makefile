@@ -124,8 +124,8 @@ test: tools build lint
 #   does so in the released GoBGP, too.
 # - TestGracefulRestartTimerExpired has a silent connection take a peer to IDLE. With
 #   18-collision.patch a silent connection waits beside the session.
-# - TestTcpConnectionClosedAfterPeerDel waits for ever when its peer is ACTIVE before its watch has
-#   begun, in a goroutine beside. So it is in the released GoBGP.
+# - TestTcpConnectionClosedAfterPeerDel waits for ever when its peer is ACTIVE before the goroutine
+#   of its watch has begun. It does so in the released GoBGP, too.
 GOBGPSKIPS := TestWatchEvent|TestGracefulRestartTimerExpired|TestTcpConnectionClosedAfterPeerDel
 test-gobgp: gobgp
 	cd $(GOBGP) && go test -skip '^($(GOBGPSKIPS))$$' ./...

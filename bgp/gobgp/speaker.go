@@ -207,7 +207,8 @@ func (s *Speaker) Run(ctx context.Context) error {
 func (s *Speaker) options() []server.ServerOption {
 	o := []server.ServerOption{server.LoggerOption(&logger{log: s.log, fatal: s.fatal})}
 	if s.cfg.GRPC != "" {
-		guards := append(append(s.confined(), withoutKeys()), limits()...)
+		guards := append(s.confined(), withoutKeys())
+		guards = append(guards, limits()...)
 		if !s.cfg.GRPCWrite {
 			guards = append(guards, readOnly()...)
 		}

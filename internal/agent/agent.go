@@ -372,7 +372,7 @@ func (a *Agent) take(s *calico.Snapshot) {
 	case a.locked != "" && a.locked != was:
 		a.cfg.Log.Warn(a.locked + "; nothing is changed meanwhile")
 	case a.locked == "" && was != "":
-		a.cfg.Log.Info("the datastore is not locked any more")
+		a.cfg.Log.Info("the datastore is no longer locked")
 	}
 	if a.locked != "" {
 		return

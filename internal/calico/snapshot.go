@@ -50,7 +50,7 @@ type Snapshot struct {
 	// before all else.
 	ClusterInformation bool `json:",omitempty"`
 	// DatastoreNotReady is ClusterInformation's datastoreReady: false, Calico's sign of a
-	// migration; or the ClusterInformation is gone that there was.
+	// migration, or the ClusterInformation that there was is gone.
 	DatastoreNotReady bool
 	// CalicoVersion is ClusterInformation's: that of the newest calico-node, as "v3.32.1"; "": it
 	// is not known.
@@ -59,7 +59,7 @@ type Snapshot struct {
 	Problems []Problem // sorted by key
 }
 
-// Locked says why the data may be incomplete, so that nothing is made of them; "": they are usable.
+// Locked says why the data may be incomplete and are not to be used; "": they are.
 func (s *Snapshot) Locked() string {
 	switch {
 	case !s.DatastoreNotReady:

@@ -152,6 +152,17 @@ func (e *etcdCluster) startAgain(ctx context.Context) error {
 	return e.answers(ctx, 30*time.Second)
 }
 
+// restartIn kills all members, and starts them again on other folders than they had.
+func (e *etcdCluster) restartIn(ctx context.Context, folder func(had string) string) error {
+	if err := e.stop(); err != nil {
+		return err
+	}
+	for _, m := range e.members {
+		m.dir = folder(m.dir)
+	}
+	return e.startAgain(ctx)
+}
+
 // leader asks who leads.
 func (e *etcdCluster) leader(ctx context.Context) (*member, error) {
 	for _, m := range e.members {

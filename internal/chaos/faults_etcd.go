@@ -225,13 +225,8 @@ func emptyEtcd(ctx context.Context, t *trial) error {
 	if err := t.getsThrough(ctx); err != nil {
 		return err
 	}
-	if err := t.etcd.stop(); err != nil {
-		return err
-	}
-	for _, m := range t.etcd.members {
-		m.dir += "-empty"
-	}
-	if err := t.etcd.startAgain(ctx); err != nil {
+	empty := func(dir string) string { return dir + "-empty" }
+	if err := t.etcd.restartIn(ctx, empty); err != nil {
 		return err
 	}
 	if err := testcluster.Pause(ctx, 10*time.Second); err != nil {
@@ -257,14 +252,9 @@ func emptyEtcd(ctx context.Context, t *trial) error {
 			return strings.Contains(c.Message, "ClusterInformation is gone")
 		}), "%s does not say that the data are gone: %+v", n.Name, s.Conditions)
 	}
-	if err := t.etcd.stop(); err != nil {
-		return err
-	}
-	for _, m := range t.etcd.members {
-		m.dir = strings.TrimSuffix(m.dir, "-empty")
-	}
 	t.start = time.Now()
-	if err := t.etcd.startAgain(ctx); err != nil {
+	before := func(dir string) string { return strings.TrimSuffix(dir, "-empty") }
+	if err := t.etcd.restartIn(ctx, before); err != nil {
 		return err
 	}
 	return t.getsThrough(ctx)

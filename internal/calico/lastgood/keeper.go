@@ -88,8 +88,9 @@ func (k *Keeper) Status() Status {
 	return k.status
 }
 
-// Run passes snapshots on until ctx ends and returns nil. It does not wait for a disk that stalls.
-// Call it once.
+// Run passes snapshots on until ctx ends and returns nil. It waits for the disk to read the file,
+// where the datastore cannot be used or has no ClusterInformation, and never to write it. Call it
+// once.
 func (k *Keeper) Run(ctx context.Context) error {
 	newest := make(chan *calico.Snapshot, 1)
 	var writing sync.WaitGroup
@@ -131,8 +132,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// noticeLoss returns s, locked if the ClusterInformation is gone that there was: an etcd that came
-// back empty, for instance. Felix changes nothing then either (felix/calc/config_batcher.go).
+// noticeLoss returns s, as locked if it lacks the ClusterInformation that there was: etcd came back
+// empty, for instance. Felix changes nothing then either (felix/calc/config_batcher.go).
 func (k *Keeper) noticeLoss(s *calico.Snapshot, first bool) *calico.Snapshot {
 	if s.ClusterInformation {
 		k.informed = true
