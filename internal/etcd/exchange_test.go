@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -232,6 +233,25 @@ func TestKeysComeBack(t *testing.T) {
 	must(t, err)
 	if len(leases.Leases) != 1 {
 		t.Errorf("%d leases", len(leases.Leases))
+	}
+}
+
+// The answer to a keepalive that was on its way during a write knows nothing of it. To take it for
+// a restored etcd's has etcd listed again, and hides what another client does meanwhile.
+func TestAnswersOlderThanAWriteAreOfTheSameHistory(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	listed, err := e.Client().Get(t.Context(), "/")
+	must(t, err)
+	own := OwnKeys{Prefix: "/nodes/edge-7/"}
+	own.Listed(listed.Header, nil, clientv3.NoLease)
+	_, err = own.Write(t.Context(), e.Client(), map[string]string{statusKey: "a"}, "")
+	must(t, err)
+	if err := own.SameHistory(listed.Header); err != nil {
+		t.Errorf("an answer from before the write: %v", err)
+	}
+	if err := own.SameHistory(listed.Header); !errors.Is(err, ErrRestored) {
+		t.Errorf("the next one, from before the write: %v", err)
 	}
 }
 

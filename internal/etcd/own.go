@@ -20,8 +20,9 @@ type OwnKeys struct {
 
 	lease    clientv3.LeaseID
 	written  map[string]written
-	cluster  uint64 // of etcd, as revision
+	cluster  uint64 // of etcd, as the revisions
 	revision int64  // of the last list or write
+	asked    int64  // revision when SameHistory was last asked, or of the last list
 }
 
 // written is a key of ours as etcd has it. Value is "" if it is not known, or not under our lease.
@@ -32,7 +33,7 @@ type written struct {
 
 // Listed takes all keys that are there. What is not under lease will be written again.
 func (o *OwnKeys) Listed(h *pb.ResponseHeader, keys []*mvccpb.KeyValue, lease clientv3.LeaseID) {
-	o.lease, o.cluster, o.revision = lease, h.ClusterId, h.Revision
+	o.lease, o.cluster, o.revision, o.asked = lease, h.ClusterId, h.Revision, h.Revision
 	o.written = map[string]written{}
 	for _, kv := range keys {
 		w := written{revision: kv.ModRevision}
@@ -50,12 +51,15 @@ func (o *OwnKeys) Watch(ctx context.Context, client *clientv3.Client,
 	return client.Watch(clientv3.WithRequireLeader(ctx), o.Prefix, opts...)
 }
 
-// SameHistory finds a restored etcd, which may know our lease and have an older value under it, and
-// returns ErrRestored. A member that lags behind looks alike, and costs a list.
+// SameHistory finds by the answers to keepalives, in their order, a restored etcd, which may know
+// our lease and have an older value under it, and returns ErrRestored. An answer may be older than
+// a write since the one before it, which the next one may not. A member that lags behind looks like
+// a restored etcd, and costs a list.
 func (o *OwnKeys) SameHistory(h *pb.ResponseHeader) error {
-	if h.GetClusterId() != o.cluster || h.GetRevision() < o.revision {
+	if h.GetClusterId() != o.cluster || h.GetRevision() < o.asked {
 		return ErrRestored
 	}
+	o.asked = o.revision
 	return nil
 }
 
