@@ -186,10 +186,11 @@ func TestRefusedVia(t *testing.T) {
 			}
 		}
 		want("no route", 0)
-		for _, k := range []string{"10.1.0.0/26", "10.1.0.64/26"} {
-			r.dp.refuse[key(k)] = errors.New("no room")
-			r.Learn(pfx(k), via("10.0.0.2"))
-		}
+		first, second := "10.1.0.0/26", "10.1.0.64/26"
+		r.dp.refuse[key(first)] = errors.New("no room")
+		r.dp.refuse[key(second)] = errors.New("no room")
+		r.Learn(pfx(first), via("10.0.0.2"))
+		r.Learn(pfx(second), via("10.0.0.2"))
 		want("all are refused", 2)
 		r.Learn(pfx("10.1.0.128/26"), via("10.0.0.3"))
 		r.SetRoutes(route.Own, []route.Route{drop("10.1.0.192/26")})

@@ -379,8 +379,8 @@ func tunnelObjects(nodes ...string) []route.Object {
 // no tunnel needs, is written meanwhile.
 func TestTunnelsAreTakenInAfterTheirInterface(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.tellOfTunnels()
 		r.dp.slow = 5 * time.Millisecond
+		r.tellOfTunnels()
 		began := time.Now()
 		r.setObjects(route.Own, tunnelObjects("10.0.0.2")...)
 		for _, step := range []struct {
@@ -399,8 +399,8 @@ func TestTunnelsAreTakenInAfterTheirInterface(t *testing.T) {
 // list, though that is taken in only then.
 func TestTunnelThatIsNotInTheNewestListIsNotMade(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
-		r.tellOfTunnels()
 		r.dp.slow = 25 * time.Millisecond // more than objectsHead
+		r.tellOfTunnels()
 		r.setObjects(route.Own, tunnelObjects("10.0.0.2", "10.0.0.3")...)
 		time.Sleep(40 * time.Millisecond)
 		synctest.Wait()
