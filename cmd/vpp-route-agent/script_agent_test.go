@@ -33,14 +33,15 @@ type agentProcess struct {
 var variable = regexp.MustCompile("^[A-Z_]+=")
 
 var agentCommand = verbs(map[string]command{
-	"start":  agentStart,
-	"stop":   agentStop,
-	"kill":   agentKill,
-	"abort":  agentAbort,
-	"freeze": agentFreeze,
-	"hup":    agentHangUp,
-	"ended":  agentEnded,
-	"log":    agentLog,
+	"start":    agentStart,
+	"stop":     agentStop,
+	"kill":     agentKill,
+	"abort":    agentAbort,
+	"freeze":   agentSignal(syscall.SIGSTOP), // agent kill ends it, too
+	"continue": agentSignal(syscall.SIGCONT),
+	"hup":      agentSignal(syscall.SIGHUP), // it reads its settings again
+	"ended":    agentEnded,
+	"log":      agentLog,
 })
 
 // agent start [NAME=VALUE…] [FLAG…]: run the agent as node edge-5, with these variables in its
@@ -116,14 +117,10 @@ func (sc *script) datastoreFlags() ([]string, error) {
 	return []string{"--datastore-type", "kubernetes", "--kubeconfig", file}, err
 }
 
-// agent hup: SIGHUP, which has it read its settings again.
-func agentHangUp(sc *script, _ []string) (string, error) {
-	return "", sc.agent.cmd.Process.Signal(syscall.SIGHUP)
-}
-
-// agent freeze: SIGSTOP. agent kill ends it.
-func agentFreeze(sc *script, _ []string) (string, error) {
-	return "", sc.agent.cmd.Process.Signal(syscall.SIGSTOP)
+func agentSignal(sig syscall.Signal) command {
+	return func(sc *script, _ []string) (string, error) {
+		return "", sc.agent.cmd.Process.Signal(sig)
+	}
 }
 
 // agent stop: SIGTERM. The agent must end by itself, with status 0.

@@ -23,19 +23,27 @@ type rawPeer struct {
 
 var rawCommand = verbs(map[string]command{"start": rawStart, "announce": rawAnnounce})
 
-// raw start NAME as=N: dials the agent from $NET.N, and opens a session without graceful restart.
+// raw start NAME as=N [hold=SECONDS]: dials the agent from $NET.N, and opens a session without
+// graceful restart.
 func rawStart(sc *script, args []string) (string, error) {
-	if len(args) != 2 || !strings.HasPrefix(args[1], "as=") {
-		return "", usage("raw start NAME as=N")
+	const use = "raw start NAME as=N [hold=SECONDS]"
+	if len(args) < 2 {
+		return "", usage(use)
 	}
 	from, agent, err := sc.session(args[0])
 	if err != nil {
 		return "", err
 	}
-	as, err := strconv.ParseUint(args[1][len("as="):], 10, 16)
-	if err != nil {
-		return "", usage("%v", err)
+	numbers := map[string]uint16{"as": 0, "hold": 90}
+	for _, arg := range args[1:] {
+		name, value, _ := strings.Cut(arg, "=")
+		n, err := strconv.ParseUint(value, 10, 16)
+		if _, known := numbers[name]; !known || err != nil {
+			return "", usage(use)
+		}
+		numbers[name] = uint16(n)
 	}
+	as := numbers["as"]
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
 		Timeout: 10 * time.Second}
 	conn, err := dialer.Dial("tcp4", netip.AddrPortFrom(agent, bgpPort).String())
@@ -43,7 +51,7 @@ func rawStart(sc *script, args []string) (string, error) {
 		return "", err
 	}
 	p := &rawPeer{conn: conn, as: uint32(as), end: make(chan struct{})}
-	open := packet.NewBGPOpenMessage(uint16(as), 90, from.String(),
+	open := packet.NewBGPOpenMessage(as, numbers["hold"], from.String(),
 		[]packet.OptionParameterInterface{packet.NewOptionParameterCapability(
 			[]packet.ParameterCapabilityInterface{
 				packet.NewCapMultiProtocol(packet.RF_IPv4_UC),
