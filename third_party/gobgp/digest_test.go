@@ -63,7 +63,7 @@ func TestPatchesNameTheirTests(t *testing.T) {
 			t.Errorf("%s names no test", name)
 		}
 		for _, f := range all {
-			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go", "bgp",
+			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go", "bgp", "cmd",
 				"internal", "third_party")
 			cmd.Dir = filepath.Join("..", "..")
 			if err := cmd.Run(); err != nil {
