@@ -139,23 +139,34 @@ func (s *syncer) needersOf(k route.ObjectKey) iter.Seq[*object] {
 	}
 }
 
-// tryDependants has what was refused tried again if it needs an object that b has put.
+// tryDependants has what was refused tried again if it needs an object that b has put, or perhaps
+// the address of one that b has deleted.
 func (s *syncer) tryDependants(b *batch) {
-	put := make(map[route.ObjectKey]bool)
+	put, freed := make(map[route.ObjectKey]bool), false
 	for i, op := range b.objects {
-		if op.want != nil && b.isDone(i) {
+		switch {
+		case !b.isDone(i):
+		case op.want != nil:
 			put[op.key] = true
+		default:
+			freed = freed || mayHaveAddress(op.key)
 		}
 	}
-	if len(put) == 0 {
+	if len(put) == 0 && !freed {
 		return
 	}
 	s.tryAgain(func(e *entry) bool {
 		if o := s.objectOf(e); o != nil {
-			return slices.ContainsFunc(o.needs, func(k route.ObjectKey) bool { return put[k] })
+			return freed && mayHaveAddress(o.key) ||
+				slices.ContainsFunc(o.needs, func(k route.ObjectKey) bool { return put[k] })
 		}
 		return slices.ContainsFunc(s.objectsFor(e), func(o *object) bool { return put[o.key] })
 	})
+}
+
+// mayHaveAddress: an interface of VXLAN has its own with it.
+func mayHaveAddress(k route.ObjectKey) bool {
+	return k.Kind == route.InterfaceAddress || k.Kind == route.MadeLink
 }
 
 // doubt: what is known of o is from before an object that it needs was written.

@@ -670,6 +670,23 @@ func TestRefusedHalfway(t *testing.T) {
 	})
 }
 
+// TestAddressIsFreed: an interface was refused for an address that is then deleted.
+func TestAddressIsFreed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		link, a := route.Link{Name: "loop7"}, on("eth0", "192.168.4.7/24")
+		r.setObjects(route.External, a)
+		r.dp.state(func() { r.dp.refuseObject[link.Key()] = errInTheWay })
+		r.setObjects(route.External, a, link)
+		time.Sleep(time.Minute) // the next attempt is half a minute away
+		r.dp.printObjectOps()
+		r.dp.state(func() { clear(r.dp.refuseObject) })
+		r.setObjects(route.External, link)
+		time.Sleep(firstRetry)
+		check(t, "at once", r.dp.printObjectOps(), "del "+a.Key().String(),
+			"put "+link.Key().String())
+	})
+}
+
 // TestGivenUpJustBeforeInterfacesChange: the data plane refused an interface for what goes then.
 func TestGivenUpJustBeforeInterfacesChange(t *testing.T) {
 	limited(t, 3, func(r *running) {
