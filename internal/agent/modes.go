@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/ipam"
 )
@@ -39,9 +40,9 @@ type Former struct {
 }
 
 // step returns what stays beside what pools say now. usable reports whether packets to a pool can
-// leave in its new form. last is the plan in force.
+// leave in its new form. last is the plan in force, and heirs are those of its tunnels.
 func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, last Plan,
-	usable func(route.Pool) bool) (f Former) {
+	heirs map[string]string, usable func(route.Pool) bool) (f Former) {
 	was := m.pools
 	m.pools = make(map[netip.Prefix]route.Pool, len(pools))
 	needed, held := map[string]bool{}, map[string]bool{} // interfaces
@@ -64,7 +65,12 @@ func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, las
 		_, there := m.pools[p]
 		return !there
 	})
-	f.Tunnels = m.stillThere(now, last.Tunnels, needed, held)
+	for on, heir := range heirs {
+		if !needed[heir] || held[on] {
+			delete(heirs, on)
+		}
+	}
+	f.Tunnels = m.stillThere(now, last.Tunnels, needed, held, heirs)
 	if last.Encapsulation != nil && (f.Pools != nil || f.Tunnels != nil) {
 		f.Nodes = last.Encapsulation.Nodes
 	}
@@ -87,14 +93,14 @@ func (m *modes) due(now time.Time, pause time.Duration, p route.Pool,
 	return waited >= pause && (usable(p) || waited >= formerHold)
 }
 
-// stillThere are the tunnels that no pool needs, but late nodes may.
+// stillThere are the tunnels that no pool needs, but late nodes may, unless an heir waits.
 func (m *modes) stillThere(now time.Time, tunnels []route.Object,
-	needed, held map[string]bool) (stay []route.Object) {
+	needed, held map[string]bool, heirs map[string]string) (stay []route.Object) {
 	leaving := map[string]time.Time{}
 	last := "" // that is needed
 	for _, o := range tunnels {
 		on := interfaceOn(o)
-		if on == last || needed[on] {
+		if on == last || needed[on] || heirs[on] != "" {
 			last = on
 			continue
 		}
@@ -146,16 +152,44 @@ func (f Former) into(e *route.Encapsulation) *route.Encapsulation {
 	return &out
 }
 
+// heirsOf names, for each interface of tunnels, the one that is to have its address. calico-node
+// gives the address of a kind back before it takes one for the next kind, and in a full block gets
+// the same. VPP has an address once: the heir is not there before the other is gone.
+func heirsOf(tunnels []route.Object, me calico.Node) map[string]string {
+	heirs := map[string]string{}
+	for _, o := range tunnels {
+		switch o := o.(type) {
+		case route.Address: // of IPIP
+			if o.Address.Addr() == me.IPv4VXLANTunnelAddr {
+				heirs[o.Interface] = route.VXLAN.Interface(o.Address.Addr())
+			}
+		case route.Link:
+			if own := o.VXLAN.Address; own.IsValid() && own == me.IPv4IPIPTunnelAddr {
+				heirs[o.Name] = route.IPIP.Interface(own)
+			}
+		}
+	}
+	return heirs
+}
+
 // formerForms steps modes.
 func (a *Agent) formerForms(now time.Time) Former {
 	self, o := a.cfg.Node, a.cfg.BGP
 	pools := ipam.PoolForms(self, o.Tunnels, o.FelixTunnels, a.snapshot)
-	return a.modes.step(now, a.cfg.EncapPause, pools, a.plan, func(p route.Pool) bool {
+	heirs := map[string]string{}
+	if !o.LinuxTunnels {
+		heirs = heirsOf(a.plan.Tunnels, a.snapshot.Nodes[self])
+	}
+	inherits := map[string]bool{}
+	for _, heir := range heirs {
+		inherits[heir] = true
+	}
+	return a.modes.step(now, a.cfg.EncapPause, pools, a.plan, heirs, func(p route.Pool) bool {
 		if p.Encap == route.Plain || p.Felix {
 			return true
 		}
 		i, there := a.cfg.FIB.Facts().Interface(interfaceOf(p))
-		if !there || !i.Up || p.Waits != "" {
+		if p.Waits != "" || (!there || !i.Up) && !inherits[interfaceOf(p)] {
 			return false
 		}
 		e, _ := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, a.snapshot)

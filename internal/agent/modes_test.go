@@ -87,7 +87,7 @@ func TestModeChanges(t *testing.T) {
 				pools = []route.Pool{pool(s.says)}
 			}
 			e := &route.Encapsulation{Pools: pools}
-			f := m.step(now, 2*time.Second, pools, last, func(route.Pool) bool {
+			f := m.step(now, 2*time.Second, pools, last, nil, func(route.Pool) bool {
 				return !s.unusable
 			})
 			used := f.into(e)
@@ -185,6 +185,73 @@ func TestModeChangesUnderWay(t *testing.T) {
 		if e := n.agent.plan.Encapsulation; e != nil {
 			t.Errorf("the plan is left with %+v", e)
 		}
+	}, func(c *Config) {
+		c.EncapPause = 2 * time.Second
+		c.EtcdRoutes = []ipam.AddressSource{ipam.NodeObject}
+		c.BGP = bgp.Options{Tunnels: []route.Encap{route.IPIP, route.VXLAN}}
+		c.Sources = []route.Origin{route.BGP, route.Etcd, route.Overlay, route.Own}
+	})
+}
+
+// TestModeChangesWithOneAddress: the interface of the new form gets the address that the one of the
+// former form has, and cannot be made before that is gone. Neither waits for the other: the former
+// goes when the other nodes are ready, without the minute for late ones.
+func TestModeChangesWithOneAddress(t *testing.T) {
+	form := func(ipip, vxlan calico.EncapMode, vteps ...string) *calico.Snapshot {
+		c := encapsulated(ipip)
+		p := c.IPPools["pods"]
+		p.VXLANMode = vxlan
+		c.IPPools["pods"] = p
+		for name, n := range c.Nodes {
+			if vxlan != calico.EncapNever {
+				n.IPv4IPIPTunnelAddr = netip.Addr{}
+			}
+			if slices.Contains(vteps, name) {
+				n.IPv4VXLANTunnelAddr = addr("10.9.0.1")
+			}
+			c.Nodes[name] = n
+		}
+		return c
+	}
+	inBubble(t, func(t *testing.T, n *node) {
+		has := func(interfaces ...route.Interface) {
+			n.dataplane.facts <- route.Facts{Identity: "one",
+				Interfaces: append(slices.Clone(live.Interfaces), interfaces...)}
+		}
+		expect := func(what string, after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			var got []string
+			for _, op := range n.take() {
+				if strings.Contains(op, "10.1.0.64/26") || strings.Contains(op, "new interface") {
+					got = append(got, op)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		ipip := route.Interface{Name: "tunl0", Index: 8, Up: true}
+		vxlan := route.Interface{Name: "vxlan.calico", Index: 9, Up: true}
+		has()
+		n.snapshots <- form(calico.EncapAlways, calico.EncapNever)
+		time.Sleep(10 * time.Second)
+		has(ipip)
+		expect("IPIP", 10*time.Second, "put new interface tunl0",
+			"put 10.1.0.64/26 via fe80::5efe:c0a8:403 tunl0")
+		n.snapshots <- form(calico.EncapNever, calico.EncapAlways, "a")
+		expect("the other node has no VTEP", 20*time.Second, "put new interface vxlan.calico")
+		n.snapshots <- form(calico.EncapNever, calico.EncapAlways, "a", "b")
+		expect("VXLAN", time.Second, "delete 10.1.0.64/26", "delete new interface tunl0")
+		has(vxlan)
+		expect("the interface is there", time.Second,
+			"put 10.1.0.64/26 via 192.168.4.3 vxlan.calico")
+		n.snapshots <- form(calico.EncapAlways, calico.EncapNever, "a", "b")
+		expect("back to IPIP", 5*time.Second, "put new interface tunl0", "delete 10.1.0.64/26",
+			"delete new interface vxlan.calico")
+		has(ipip)
+		expect("IPIP again", time.Second, "put 10.1.0.64/26 via fe80::5efe:c0a8:403 tunl0")
 	}, func(c *Config) {
 		c.EncapPause = 2 * time.Second
 		c.EtcdRoutes = []ipam.AddressSource{ipam.NodeObject}
