@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"vpp-route-agent/internal/calico"
 	"vpp-route-agent/internal/route"
@@ -51,12 +52,20 @@ func (o Options) nextHop(f family) netip.Addr {
 
 // otherNode shows the form that names of Nodes have here: often one is the short name of a host
 // and the other its full one.
-func otherNode(s *calico.Snapshot) string {
+func otherNode(self string, s *calico.Snapshot) string {
 	if len(s.Nodes) == 0 {
 		return ""
 	}
-	first := slices.Min(slices.Collect(maps.Keys(s.Nodes)))
-	return fmt.Sprintf("; there is Node(%s): is --node-name right?", first)
+	names := slices.Sorted(maps.Keys(s.Nodes))
+	shown := max(0, slices.IndexFunc(names, func(name string) bool {
+		return strings.EqualFold(shortName(name), shortName(self))
+	}))
+	return fmt.Sprintf("; there is Node(%s): is --node-name right?", names[shown])
+}
+
+func shortName(host string) string {
+	short, _, _ := strings.Cut(host, ".")
+	return short
 }
 
 // PlanFor returns what the speaker of node self shall be. It is pure: equal inputs give equal
@@ -71,7 +80,8 @@ func PlanFor(self string, s *calico.Snapshot, o Options) Plan {
 func PlanWith(encapsulation []calico.Problem, self string, s *calico.Snapshot, o Options) Plan {
 	node, ok := s.Nodes[self]
 	if !ok {
-		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist", self) + otherNode(s)}
+		return Plan{Waiting: fmt.Sprintf("waiting for Node(%s) to exist%s",
+			self, otherNode(self, s))}
 	}
 	node.Name = self
 	next := nextHops(node, o)

@@ -324,6 +324,8 @@ func TestSpeaker(t *testing.T) {
 			"waiting for Node(nobody) to exist"},
 		{"another name", "nobody", cluster(), Options{}, Speaker{},
 			"waiting for Node(nobody) to exist; there is Node(a): is --node-name right?"},
+		{"the full name", "B.example.org", cluster(), Options{}, Speaker{},
+			"waiting for Node(B.example.org) to exist; there is Node(b): is --node-name right?"},
 		{"no BGP address", "d", cluster(), Options{}, Speaker{},
 			"waiting for Node(d) to have a BGP address"},
 	} {
