@@ -2,7 +2,11 @@ package gobgp
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -26,8 +30,18 @@ func (s *Speaker) Peers() []bgp.PeerState {
 		announced[a.Prefix.Addr().Is4()]++
 	}
 	out := make([]bgp.PeerState, 0, len(v.peers))
+	missing := map[netip.Addr]bool{}
 	for _, p := range v.peers {
 		st := stateOf(p, facts[p.ID()], listed)
+		if own := p.LocalAddress; !st.Established && own.IsValid() {
+			if _, asked := missing[own]; !asked {
+				missing[own] = isMissing(own)
+			}
+			if missing[own] {
+				st.LastError = fmt.Sprintf("this host does not have %s, where our end is to be",
+					own)
+			}
+		}
 		if why, ok := v.problems[p.ID()]; ok {
 			st.LastError, st.Problem = why, why
 		}
@@ -116,6 +130,16 @@ func waitingFor(p bgp.Peer) string {
 		return "the peer has not dialled"
 	}
 	return "the peer has not answered"
+}
+
+// isMissing reports whether this host lacks an address: no peer is dialled from there, and none can
+// dial us. The kernel is asked as for a session: it may allow addresses that no interface has.
+func isMissing(a netip.Addr) bool {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // gracefulRestart reads the peer's capability (RFC 4724 §3): whether it came at all, which promises

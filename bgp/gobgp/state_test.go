@@ -1,0 +1,35 @@
+package gobgp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/osrg/gobgp/v3/pkg/server"
+
+	"vpp-route-agent/bgp"
+)
+
+// TestOwnAddressIsMissing: what a session without an end of ours says of the peer would be wrong.
+func TestOwnAddressIsMissing(t *testing.T) {
+	const here, missing = "127.0.0.1", "192.0.2.77"
+	s := knows(quietLog(), "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5")
+	peer := func(address, own string, passive bool) bgp.Peer {
+		p := bgp.Peer{Address: netip.MustParseAddr(address), Passive: passive}
+		if own != "" {
+			p.LocalAddress = netip.MustParseAddr(own)
+		}
+		return p
+	}
+	s.view.peers = []bgp.Peer{peer("192.0.2.1", here, false), peer("192.0.2.2", missing, false),
+		peer("192.0.2.3", missing, true), peer("192.0.2.4", "", false),
+		peer("192.0.2.5", missing, false)}
+	s.handleEvent(server.SessionEvent{Peer: named("192.0.2.3"), Kind: server.HoldTimerExpired})
+	s.sessions.peers[first("192.0.2.5")].up = true // it notices by its hold timer
+	const why = "this host does not have 192.0.2.77, where our end is to be"
+	want := []string{"the peer has not answered", why, why, "the peer has not answered", ""}
+	for i, st := range s.Peers() {
+		if st.LastError != want[i] {
+			t.Errorf("%s: %q, want %q", st.ID, st.LastError, want[i])
+		}
+	}
+}
