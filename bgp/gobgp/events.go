@@ -43,7 +43,7 @@ func (s *Speaker) handleEvent(e server.SessionEvent) {
 		ss.refused(peer, e.Err)
 	case server.PrefixLimitReached:
 		ss.limitReached(peer, time.Now())
-	case server.PeerReconnected:
+	case server.PeerReconnected, server.PeerDoesNotRead:
 		ss.ending(peer, string(e.Kind))
 	case server.SessionPanicked:
 		ss.panicked(peer, e.Err)

@@ -169,3 +169,28 @@ func (n *node) adminState(peer string) (is api.PeerState_AdminState) {
 	}
 	return is
 }
+
+// A peer that sends keepalives and reads nothing is named as such, whether its routes are kept or
+// not: the connection is not what broke.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	backlog := changes(t, flood, 100, ballast)
+	for name, caps := range map[string][]packet.ParameterCapabilityInterface{
+		"without graceful restart": nil, "with it": {gracefulCap(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
+			set(t, n)
+			deaf := dialFar(t, n, "127.0.0.76", 64512, 3, true, caps...)
+			eventually(t, "sessions", true, func() bool {
+				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
+			})
+			deaf.mu.Lock() // its receiver takes one UPDATE more
+			defer deaf.mu.Unlock()
+			if rest := other.write(backlog, patience); len(rest) > 0 {
+				t.Fatalf("%d bytes were not taken", len(rest))
+			}
+			n.wantDown("127.0.0.76", "the peer took nothing from us for the hold time")
+		})
+	}
+}

@@ -4,9 +4,11 @@ package server
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/maphash"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -510,6 +512,9 @@ func (h *fsmHandler) sendQueued(conn net.Conn, q queued) bool {
 	err := h.sendUpdates(conn, q)
 	if err == nil {
 		return true
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		h.fsm.tell(PeerDoesNotRead, nil)
 	}
 	h.fsm.lock.RLock()
 	h.fsm.logger.Warn("failed to send",
