@@ -86,10 +86,6 @@ func TestAnnouncements(t *testing.T) {
 			cluster(pool, off, owns("10.1.0.64/26", "10.1.1.64/26")), Options{},
 			"10.1.1.64/26 via 172.30.8.9",
 			"10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
-		{"of pools with one CIDR the first name counts",
-			cluster(off, pools(calico.IPPool{Name: "on", CIDR: pfx("10.1.0.0/24")}),
-				owns("10.1.0.64/26")),
-			Options{}, "", "10.1.0.64/26 inside pool 10.1.0.0/24, which has disableBGPExport"},
 		{"workload inside own block", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.0.65")),
 			Options{}, "10.1.0.64/26 via 172.30.8.9", ""},
 		{"borrowed address", cluster(pool, owns("10.1.0.64/26"), runs("a", "10.1.3.4")), Options{},
@@ -220,6 +216,19 @@ func TestAnnouncements(t *testing.T) {
 		if len(plan.Problems) > 0 || plan.Waiting != "" {
 			t.Errorf("%s: waiting %q, problems %v", tc.name, plan.Waiting, plan.Problems)
 		}
+	}
+}
+
+// Of pools with one CIDR the first name counts, and the other is named.
+func TestPoolsWithOneCIDR(t *testing.T) {
+	pool := func(name string, off bool) calico.IPPool {
+		return calico.IPPool{Name: name, CIDR: pfx("10.1.0.0/24"), DisableBGPExport: off}
+	}
+	plan := PlanFor("a", cluster(pools(pool("off", true), pool("on", false)),
+		owns("10.1.0.64/26")), Options{})
+	want := "IPPool(on): 10.1.0.0/24 is the CIDR of IPPool(off), too, which alone counts"
+	if got := problemsText(plan.Problems); got != want || len(plan.Announcements) > 0 {
+		t.Errorf("%q, announced %v; want %q", got, plan.Announcements, want)
 	}
 }
 

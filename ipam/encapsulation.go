@@ -3,6 +3,7 @@ package ipam
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -95,7 +96,24 @@ func poolForms(self string, tunnels []route.Encap, felix bool,
 		pools = append(pools, pool)
 		problems = append(problems, more...)
 	}
-	return pools, problems
+	return pools, append(problems, unused(pools, s)...)
+}
+
+// unused names the IPPools with the CIDR of one that counts instead.
+func unused(pools []route.Pool, s *calico.Snapshot) (problems []calico.Problem) {
+	if len(pools) == len(s.IPPools) {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.IPPools)) {
+		cidr := s.IPPools[name].CIDR
+		i := slices.IndexFunc(pools, func(p route.Pool) bool { return p.Prefix == cidr })
+		if first := pools[i].Name; first != name {
+			problems = append(problems, calico.Problem{Resource: "IPPool(" + name + ")",
+				Err: fmt.Sprintf("%s is the CIDR of IPPool(%s), too, which alone counts",
+					cidr, first)})
+		}
+	}
+	return problems
 }
 
 // hasVXLAN reports whether a pool of a family has VXLAN, by tunnels of ours.

@@ -223,6 +223,20 @@ func TestEncapsulationProblems(t *testing.T) {
 }
 
 // Of hosts that publish one address the first by name has it: two plans of the same data are equal.
+// calicoctl takes no second pool with a CIDR, but kubectl and etcdctl do.
+func TestPoolsWithOneCIDR(t *testing.T) {
+	s := encapCluster([]string{"a 192.0.2.5/24"},
+		ipipPool("b", "10.1.0.0/16", calico.EncapNever),
+		vxlanPool("a", "10.1.0.0/16", calico.EncapNever),
+		ipipPool("c", "10.2.0.0/16", calico.EncapNever))
+	_, got := Encapsulation("a", allTunnels, false, s)
+	want := []calico.Problem{{Resource: "IPPool(b)",
+		Err: "10.1.0.0/16 is the CIDR of IPPool(a), too, which alone counts"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v instead of %+v", got, want)
+	}
+}
+
 func TestHostsThatPublishOneAddress(t *testing.T) {
 	for range 20 {
 		s := encapCluster([]string{"a 192.0.2.5/24"},
