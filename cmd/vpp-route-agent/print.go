@@ -323,8 +323,13 @@ func writeTunnelLine(b *strings.Builder, t *agent.TunnelCounts) {
 	if t == nil {
 		return
 	}
-	fmt.Fprintf(b, "%-5s tunnels to %d of %s programmed\n", t.Encapsulation, t.Programmed,
-		count(t.Desired, "node", "nodes"))
+	if strings.Contains(t.Encapsulation, ",") { // two to each node
+		fmt.Fprintf(b, "%s: %d of %s programmed\n", t.Encapsulation, t.Programmed,
+			count(t.Desired, "tunnel", "tunnels"))
+	} else {
+		fmt.Fprintf(b, "%-5s tunnels to %d of %s programmed\n", t.Encapsulation, t.Programmed,
+			count(t.Desired, "node", "nodes"))
+	}
 	if t.Problem != "" {
 		fmt.Fprintf(b, "  ! %s\n", t.Problem)
 	}
