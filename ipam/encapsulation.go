@@ -96,21 +96,20 @@ func poolForms(self string, tunnels []route.Encap, felix bool,
 		pools = append(pools, pool)
 		problems = append(problems, more...)
 	}
-	return pools, append(problems, unused(pools, s)...)
+	return pools, append(problems, unused(s)...)
 }
 
 // unused names the IPPools with the CIDR of one that counts instead.
-func unused(pools []route.Pool, s *calico.Snapshot) (problems []calico.Problem) {
-	if len(pools) == len(s.IPPools) {
-		return nil
-	}
+func unused(s *calico.Snapshot) (problems []calico.Problem) {
+	first := map[netip.Prefix]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.IPPools)) {
 		cidr := s.IPPools[name].CIDR
-		i := slices.IndexFunc(pools, func(p route.Pool) bool { return p.Prefix == cidr })
-		if first := pools[i].Name; first != name {
+		if counts, taken := first[cidr]; taken {
 			problems = append(problems, calico.Problem{Resource: "IPPool(" + name + ")",
 				Err: fmt.Sprintf("%s is the CIDR of IPPool(%s), too, which alone counts",
-					cidr, first)})
+					cidr, counts)})
+		} else {
+			first[cidr] = name
 		}
 	}
 	return problems

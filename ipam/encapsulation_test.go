@@ -222,7 +222,6 @@ func TestEncapsulationProblems(t *testing.T) {
 	}
 }
 
-// Of hosts that publish one address the first by name has it: two plans of the same data are equal.
 // calicoctl takes no second pool with a CIDR, but kubectl and etcdctl do.
 func TestPoolsWithOneCIDR(t *testing.T) {
 	s := encapCluster([]string{"a 192.0.2.5/24"},
@@ -237,6 +236,7 @@ func TestPoolsWithOneCIDR(t *testing.T) {
 	}
 }
 
+// Of hosts that publish one address the first by name has it: two plans of the same data are equal.
 func TestHostsThatPublishOneAddress(t *testing.T) {
 	for range 20 {
 		s := encapCluster([]string{"a 192.0.2.5/24"},

@@ -190,7 +190,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 			if rest := other.write(backlog, patience); len(rest) > 0 {
 				t.Fatalf("%d bytes were not taken", len(rest))
 			}
-			n.wantDown("127.0.0.76", "the peer took nothing from us for the hold time")
+			n.wantDown("127.0.0.76", "the peer did not read for the hold time")
 		})
 	}
 }

@@ -63,8 +63,8 @@ func TestPatchesNameTheirTests(t *testing.T) {
 			t.Errorf("%s names no test", name)
 		}
 		for _, f := range all {
-			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go", "bgp", "cmd",
-				"internal", "third_party")
+			cmd := exec.Command("grep", "-rqE", "^func "+f+`\(`, "--include=*_test.go",
+				"bgp", "cmd", "internal", "third_party")
 			cmd.Dir = filepath.Join("..", "..")
 			if err := cmd.Run(); err != nil {
 				t.Errorf("%s: there is no test %s", name, f)
