@@ -189,7 +189,7 @@ func (x *Exchange) exchange(ctx context.Context, client *clientv3.Client) error 
 			if !ok {
 				return cmp.Or(ctx.Err(), errLeaseLost) // it is closed when ctx ends, too
 			}
-			err = x.own.SameHistory(resp.ResponseHeader)
+			err = x.own.SameHistory(ctx, client, resp.ResponseHeader)
 		case resp, ok := <-own:
 			err = x.own.Take(resp, ok)
 		case resp, ok := <-others:
@@ -215,7 +215,7 @@ func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 	if err != nil {
 		return err
 	}
-	x.own.Listed(resp.Header, resp.Responses[0].GetResponseRange().Kvs, x.lease)
+	err = x.own.Listed(resp.Header, resp.Responses[0].GetResponseRange().Kvs, x.lease)
 	x.requests = map[string]Request{}
 	requests := resp.Responses[1].GetResponseRange()
 	for _, kv := range requests.Kvs {
@@ -223,7 +223,7 @@ func (x *Exchange) list(ctx context.Context, client *clientv3.Client) error {
 	}
 	x.more, x.listed = requests.More, time.Now()
 	x.tell()
-	return nil
+	return err
 }
 
 func requestOf(kv *mvccpb.KeyValue) Request {

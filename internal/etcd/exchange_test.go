@@ -244,14 +244,56 @@ func TestAnswersOlderThanAWriteAreOfTheSameHistory(t *testing.T) {
 	listed, err := e.Client().Get(t.Context(), "/")
 	must(t, err)
 	own := OwnKeys{Prefix: "/nodes/edge-7/"}
-	own.Listed(listed.Header, nil, clientv3.NoLease)
+	must(t, own.Listed(listed.Header, nil, clientv3.NoLease))
 	_, err = own.Write(t.Context(), e.Client(), map[string]string{statusKey: "a"}, "")
 	must(t, err)
-	if err := own.SameHistory(listed.Header); err != nil {
-		t.Errorf("an answer from before the write: %v", err)
+	for range 2 { // clientv3 asks again while there is no answer
+		must(t, own.SameHistory(t.Context(), e.Client(), listed.Header))
 	}
-	if err := own.SameHistory(listed.Header); !errors.Is(err, ErrRestored) {
-		t.Errorf("the next one, from before the write: %v", err)
+	older := startEtcd(t, calicotest.EtcdOptions{})
+	err = own.SameHistory(t.Context(), older.Client(), listed.Header)
+	if !errors.Is(err, ErrRestored) {
+		t.Errorf("of another etcd: %v", err)
+	}
+}
+
+// What another client put before a list is named as if a watch had told, once. Ours is not, nor
+// what was there before.
+func TestAListNamesWhatAnotherHasPut(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	own := OwnKeys{Prefix: "/nodes/edge-7/"}
+	grant := func() clientv3.LeaseID {
+		lease, err := e.Client().Grant(t.Context(), 60)
+		must(t, err)
+		return lease.ID
+	}
+	put := func(key, value string, opts ...clientv3.OpOption) {
+		_, err := e.Client().Put(t.Context(), key, value, opts...)
+		must(t, err)
+	}
+	list := func(lease clientv3.LeaseID) error {
+		all, err := e.Client().Get(t.Context(), own.Prefix, clientv3.WithPrefix())
+		must(t, err)
+		return own.Listed(all.Header, all.Kvs, lease)
+	}
+	put(answerKey, "of an earlier run")
+	lease := grant()
+	must(t, list(lease))
+	_, err := own.Write(t.Context(), e.Client(), map[string]string{statusKey: "a"}, "")
+	must(t, err)
+	put(statusKey, "not acknowledged", clientv3.WithLease(lease))
+	must(t, list(lease))
+	put(statusKey, "nor this", clientv3.WithLease(lease))
+	next := grant()
+	must(t, list(next))
+	for _, key := range []string{statusKey, answerKey} {
+		put(key, "of somebody else", clientv3.WithLease(grant()))
+		want := `another client put "of somebody else" under our key ` + key
+		if err := list(next); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		must(t, list(next))
 	}
 }
 

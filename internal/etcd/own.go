@@ -22,7 +22,6 @@ type OwnKeys struct {
 	written  map[string]written
 	cluster  uint64 // of etcd, as the revisions
 	revision int64  // of the last list or write
-	asked    int64  // revision when SameHistory was last asked, or of the last list
 }
 
 // written is a key of ours as etcd has it. Value is "" if it is not known, or not under our lease.
@@ -31,9 +30,13 @@ type written struct {
 	revision int64
 }
 
-// Listed takes all keys that are there. What is not under lease will be written again.
-func (o *OwnKeys) Listed(h *pb.ResponseHeader, keys []*mvccpb.KeyValue, lease clientv3.LeaseID) {
-	o.lease, o.cluster, o.revision, o.asked = lease, h.ClusterId, h.Revision, h.Revision
+// Listed takes all keys that are there. What is not under lease will be written again. It returns
+// what another client has put since the last list or write, as Take does: a watch may have ended
+// before it told.
+func (o *OwnKeys) Listed(h *pb.ResponseHeader, keys []*mvccpb.KeyValue,
+	lease clientv3.LeaseID) (err error) {
+	was, goesOn := *o, o.follows(h)
+	o.lease, o.cluster, o.revision = lease, h.ClusterId, h.Revision
 	o.written = map[string]written{}
 	for _, kv := range keys {
 		w := written{revision: kv.ModRevision}
@@ -41,7 +44,26 @@ func (o *OwnKeys) Listed(h *pb.ResponseHeader, keys []*mvccpb.KeyValue, lease cl
 			w.value = string(kv.Value)
 		}
 		o.written[string(kv.Key)] = w
+		// A write of ours that was not acknowledged has a lease of ours.
+		others := kv.Lease != int64(lease) && kv.Lease != int64(was.lease)
+		if goesOn && others && kv.ModRevision > was.since(string(kv.Key)) {
+			err = errPut(kv)
+		}
 	}
+	return err
+}
+
+// since is the revision of what is known of a key.
+func (o *OwnKeys) since(key string) int64 {
+	if w, ours := o.written[key]; ours {
+		return w.revision
+	}
+	return o.revision
+}
+
+func errPut(kv *mvccpb.KeyValue) error {
+	return fmt.Errorf("another client put %.64q under our key %s; "+
+		"is there another node of our name?", kv.Value, kv.Key)
 }
 
 // Watch watches from the last list or write on.
@@ -51,16 +73,26 @@ func (o *OwnKeys) Watch(ctx context.Context, client *clientv3.Client,
 	return client.Watch(clientv3.WithRequireLeader(ctx), o.Prefix, opts...)
 }
 
-// SameHistory finds by the answers to keepalives, in their order, a restored etcd, which may know
-// our lease and have an older value under it, and returns ErrRestored. An answer may be older than
-// a write since the one before it, which the next one may not. A member that lags behind looks like
-// a restored etcd, and costs a list.
-func (o *OwnKeys) SameHistory(h *pb.ResponseHeader) error {
-	if h.GetClusterId() != o.cluster || h.GetRevision() < o.asked {
-		return ErrRestored
+// SameHistory finds by the answer to a keepalive a restored etcd, which may know our lease and have
+// an older value under it, and returns ErrRestored. An answer that was on its way during a write
+// looks alike, and so does one of a member that lags behind: then a quorum is asked.
+func (o *OwnKeys) SameHistory(ctx context.Context, client *clientv3.Client,
+	h *pb.ResponseHeader) error {
+	if o.follows(h) {
+		return nil
 	}
-	o.asked = o.revision
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	head, err := client.Get(ctx, o.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err == nil && !o.follows(head.Header) {
+		err = ErrRestored
+	}
+	return err
+}
+
+// follows reports whether etcd has what it had at the last list or write.
+func (o *OwnKeys) follows(h *pb.ResponseHeader) bool {
+	return h.GetClusterId() == o.cluster && h.GetRevision() >= o.revision
 }
 
 // Take returns what another has done to our keys, which has them listed and written again. The
@@ -71,18 +103,13 @@ func (o *OwnKeys) Take(resp clientv3.WatchResponse, open bool) error {
 	}
 	for _, ev := range resp.Events {
 		key := string(ev.Kv.Key)
-		since := o.revision
-		if w, ours := o.written[key]; ours {
-			since = w.revision
-		}
 		switch {
-		case ev.Kv.ModRevision <= since: // our own
+		case ev.Kv.ModRevision <= o.since(key): // our own
 		case ev.Type == clientv3.EventTypeDelete:
 			return fmt.Errorf("the key %s was deleted by another client, or its lease has ended",
 				key)
 		default:
-			return fmt.Errorf("another client put %.64q under our key %s; "+
-				"is there another node of our name?", ev.Kv.Value, key)
+			return errPut(ev.Kv)
 		}
 	}
 	return nil

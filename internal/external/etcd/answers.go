@@ -226,7 +226,7 @@ func (a *answers) keep(ctx context.Context, client *clientv3.Client) error {
 			if !ok {
 				return cmp.Or(ctx.Err(), errLeaseLost) // it is closed when ctx ends, too
 			}
-			err = a.own.SameHistory(resp.ResponseHeader)
+			err = a.own.SameHistory(ctx, client, resp.ResponseHeader)
 		case resp, ok := <-deleted:
 			err = a.own.Take(resp, ok)
 		case <-a.reread:
@@ -260,8 +260,7 @@ func (a *answers) prepare(ctx context.Context, client *clientv3.Client) error {
 	if err != nil {
 		return err
 	}
-	a.own.Listed(there.Header, there.Kvs, a.lease)
-	return nil
+	return a.own.Listed(there.Header, there.Kvs, a.lease)
 }
 
 // write brings etcd up to date, the summary last. again is when to look once more; 0: when
