@@ -525,7 +525,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 }
 
 // An interface that goes and comes back at once, with the same name, index and address, has lost
-// its routes all the same.
+// its routes all the same. Another connection to the same VPP takes nothing more away.
 func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 	s := newServer(t)
 	a := runAgent(t, vpp.Config{Socket: s.Socket()})
@@ -540,10 +540,18 @@ func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 		t.Fatalf("index %d, then %d: not the case that is meant", index, again)
 	}
 	was, _ := before.Interface("tap7")
-	a.await(t, "another generation of the interface", func(f route.Facts) bool {
+	f := a.await(t, "another generation of the interface", func(f route.Facts) bool {
 		i, ok := f.Interface("tap7")
 		return ok && i.Index == was.Index && i.Generation != was.Generation
 	})
+	anew, _ := f.Interface("tap7")
+	s.DropConnections()
+	f = a.await(t, "another connection", func(f route.Facts) bool {
+		return present(f) && a.Stats().Connections == 2
+	})
+	if i, _ := f.Interface("tap7"); i.Generation != anew.Generation {
+		t.Errorf("generation %d, and over the next connection %d", anew.Generation, i.Generation)
+	}
 }
 
 // Nor has it to be in the same table.

@@ -101,7 +101,7 @@ func FuzzReplies(f *testing.F) {
 			far.Close()
 		}()
 		v := New(Config{Window: 2})
-		l := &session{conn: c, changed: make(chan struct{}, 1),
+		l := &session{conn: c, gone: &deletions{}, changed: make(chan struct{}, 1),
 			own: source{id: 22, priority: 0x88}}
 		l.remember(nil)
 		l.links.Store(twoLinks)

@@ -54,7 +54,7 @@ func TestTablesAreAskedForWhereSomethingChanged(t *testing.T) {
 
 // TestDeletedInterfaceIsNotFound, also before the next reading: its index may be another's.
 func TestDeletedInterfaceIsNotFound(t *testing.T) {
-	l := &session{}
+	l := &session{gone: &deletions{}}
 	l.gone.add(7)
 	of := l.indexIn(&links{list: []route.Interface{{Name: "eth0", Index: 7, Generation: 1}}})
 	if i, ok := of("eth0"); i != 7 || !ok {

@@ -117,6 +117,11 @@ type VPP struct {
 
 	counters counters
 
+	// deleted are the deletions of interfaces that connections to the VPP with this identity have
+	// seen. Run's goroutine owns both.
+	identity string
+	deleted  *deletions
+
 	mu      sync.Mutex
 	session *session // nil while there is no usable connection
 	problem string   // why, then
@@ -132,7 +137,7 @@ type session struct {
 	facts    route.Facts // without Interfaces
 	links    atomic.Pointer[links]
 	changed  chan struct{} // size 1: an interface event came
-	gone     deletions
+	gone     *deletions
 
 	survivors survivors
 	made      made
@@ -346,6 +351,10 @@ func (v *VPP) prepare(ctx context.Context, c *conn) (*session, error) {
 	if err := l.useOwnSource(ctx, v.cfg.Source, v.cfg.Priority, pid); err != nil {
 		return nil, err
 	}
+	if v.identity != l.facts.Identity {
+		v.identity, v.deleted = l.facts.Identity, &deletions{}
+	}
+	l.gone = v.deleted
 	if err := l.subscribe(ctx); err != nil {
 		return nil, fmt.Errorf("subscribe to interface events: %w", err)
 	}
