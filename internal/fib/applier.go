@@ -61,6 +61,9 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	if len(b.ops) == 0 {
 		return
 	}
+	if b.void = !e.isOfNow(b); b.void { // the disk may have taken that long
+		return
+	}
 	e.sent(b)
 	e.applyObjects(ctx, b, 0, b.first)
 	if b.first < b.last {
@@ -72,6 +75,14 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 		e.applyObjects(ctx, b, b.last, len(b.ops))
 	}
 	e.conclude(ctx, journal, b)
+}
+
+// isOfNow reports whether b was cut for the data plane as it is, and not for one that has ended
+// since. What b makes there would be another's: nothing has been looked up yet.
+func (e *Engine) isOfNow(b *batch) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return b.generation == e.sync.generation
 }
 
 // conclude notes how b came out.

@@ -110,7 +110,7 @@ type batch struct {
 	done []bool
 	errs map[int]error
 	err  error // of the batch as a whole: the rest was not answered
-	void bool  // nothing was done, because the one before broke off
+	void bool  // nothing was done: the one before broke off, or the data plane is another one
 }
 
 // isVoid reports, when it is b's turn, that the batch before b broke off. What b deletes may have

@@ -955,6 +955,27 @@ func TestAnswersFromAnEarlierLifeCountForNothing(t *testing.T) {
 	})
 }
 
+// A batch may wait for the disk while the data plane is restarted. What it would make in the next
+// one would count as another's.
+func TestABatchOfAnEarlierLifeIsNotCarriedOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *running) {
+		r.dp.tell(node("b"))
+		synctest.Wait()
+		for _, tc := range []struct {
+			generation int
+			want       string
+		}{{1, ""}, {2, "put 10.1.0.0/26 drop"}} {
+			b := &batch{generation: tc.generation, done: make([]bool, 1), last: 1,
+				ops: []route.Op{{Route: drop("10.1.0.0/26")}}}
+			r.carryOut(t.Context(), &journal{}, b)
+			got := strings.Join(r.dp.printOps(), ", ")
+			if got != tc.want || b.void != (tc.want == "") {
+				t.Errorf("generation %d: %q, void: %t", tc.generation, got, b.void)
+			}
+		}
+	})
+}
+
 func TestANextHopUnderASweptRouteIsLookedUpAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *running) {
 		r.dp.foreign[key("0.0.0.0/0")] = true
