@@ -2,13 +2,16 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vpp-route-agent/internal/testlog"
@@ -159,4 +162,37 @@ func TestWhatIsUnwantedDuringAFailedListGoes(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("pods are still followed")
 	}
+}
+
+type roundTrip func() (*http.Response, error)
+
+func (f roundTrip) RoundTrip(*http.Request) (*http.Response, error) { return f() }
+
+// A list that is asked for as a watch ends follows the watch, or ends the next one.
+func TestARelistIsNotLostAtTheEndOfAWatch(t *testing.T) {
+	// The helper goroutine of a watch runs when that has ended already.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClientFor(ClientConfig{Server: "http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := NewFollower(c, nothing{}, nil, func(Published) {}, testlog.New(t))
+		r := &reflector{Resource: f.data.Resources()[0], f: f, again: make(chan struct{}, 1)}
+		c.web = &http.Client{Transport: roundTrip(func() (*http.Response, error) {
+			r.again <- struct{}{}
+			return nil, errors.New("the API server has gone")
+		})}
+		for n := range 100 {
+			_, err := r.watch(t.Context())
+			synctest.Wait()
+			select {
+			case <-r.again:
+			default:
+				if !errors.Is(err, errRelist) {
+					t.Fatalf("watch %d: %v", n, err)
+				}
+			}
+		}
+	})
 }

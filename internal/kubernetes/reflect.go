@@ -212,9 +212,9 @@ func (r *reflector) noteAbsent(ctx context.Context, err error) error {
 func (r *reflector) watch(ctx context.Context) (lived time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	over := make(chan struct{})
-	defer close(over)
+	over, heard := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(heard)
 		select {
 		case <-r.again:
 			cancel(errRelist)
@@ -235,6 +235,8 @@ func (r *reflector) watch(ctx context.Context) (lived time.Duration, err error) 
 	if !began.IsZero() {
 		lived = time.Since(began)
 	}
+	close(over)
+	<-heard // what was taken from again is seen below
 	if errors.Is(context.Cause(ctx), errRelist) {
 		err = errRelist
 	}
