@@ -50,6 +50,7 @@ type Source struct {
 	heard chan external.Answer // of size one
 
 	mu     sync.Mutex // guards what follows
+	listed bool       // what etcd has was published
 	status Status
 }
 
@@ -133,11 +134,11 @@ func (s *Source) Run(ctx context.Context) error {
 	return s.follower.Run(ctx)
 }
 
-// useCopy publishes what is on disk, unless etcd has answered.
+// useCopy publishes what is on disk, unless what etcd has was published.
 func (s *Source) useCopy(kept external.Snapshot, asOf time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.follower.Status().Synced {
+	if s.listed {
 		return
 	}
 	s.status.Stale, s.status.AsOf = true, asOf
@@ -163,7 +164,7 @@ func (s *Source) publish(p etcd.Published) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Stale, s.status.AsOf = false, time.Time{}
+	s.listed, s.status.Stale, s.status.AsOf = true, false, time.Time{}
 	s.put(state)
 }
 

@@ -206,6 +206,23 @@ func TestAStartWithoutEtcdUsesTheCopy(t *testing.T) {
 	}
 }
 
+// The wait for etcd ends as its first list is being published, before the follower is synced.
+func TestTheCopyDoesNotReplaceWhatEtcdHas(t *testing.T) {
+	s, err := New(Config{Etcd: etcd.Config{Endpoints: []string{"http://127.0.0.1:1"}},
+		Prefix: DefaultPrefix, Node: "edge-7", StateDir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	s.store.restore(&kept{Base: base, Items: map[string]value{aKey: {Text: aText}}})
+	s.store.BeginList()
+	s.store.Put(base+bKey, []byte(bText))
+	s.store.EndList(base + "config/vpp/")
+	s.publish(etcd.Published{Revision: 9, Lists: 1})
+	s.useCopy(s.store.restored, time.Now())
+	if state := <-s.Snapshots(); keys(state) != bKey || s.Status().Stale {
+		t.Errorf("%s, stale %v", keys(state), s.Status().Stale)
+	}
+}
+
 // A restart over unchanged configuration reads the same, and writes nothing.
 func TestAnUnchangedResyncWritesNothing(t *testing.T) {
 	t.Parallel()
