@@ -218,6 +218,7 @@ func (a *answers) keep(ctx context.Context, client *clientv3.Client) error {
 	deleted := a.own.Watch(ctx, client, clientv3.WithFilterPut())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	wake := a.wake // nil while a round is due, which later answers do not put off
 	for {
 		select {
 		case <-ctx.Done():
@@ -231,9 +232,11 @@ func (a *answers) keep(ctx context.Context, client *clientv3.Client) error {
 			err = a.own.Take(resp, ok)
 		case <-a.reread:
 			err = etcd.ErrRestored
-		case <-a.wake:
+		case <-wake:
+			wake = nil
 			timer.Reset(writePause)
 		case <-timer.C:
+			wake = a.wake
 			var again time.Duration
 			if again, err = a.write(ctx, client); again > 0 {
 				timer.Reset(again)

@@ -58,6 +58,24 @@ func TestUnfinishedAnswerWaits(t *testing.T) {
 	says("the data plane has answered", 8, "two", false)
 }
 
+// Answers that come faster than they are written, without an end, are written nonetheless.
+func TestAnswersThatNeverRestAreWritten(t *testing.T) {
+	t.Parallel()
+	e, _ := startEtcd(t)
+	s, _ := start(t, e.Endpoint(), t.TempDir())
+	end, rounds, last := time.Now().Add(20*time.Second), 0, int64(0)
+	for n := int64(1); rounds < 5; n++ {
+		s.Answer(external.Answer{Revision: n})
+		time.Sleep(writePause / 5)
+		if now := observed(t, stored(t, e.Client())); now != last {
+			rounds, last = rounds+1, now
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d answers were written in %d rounds", n, rounds)
+		}
+	}
+}
+
 // What another deletes is written again. What the agent itself deletes is not mistaken for it.
 func TestDeletedStatusIsWrittenAgain(t *testing.T) {
 	t.Parallel()
