@@ -108,8 +108,9 @@ type Controller struct {
 	mu       sync.Mutex // guards what follows
 	sources  []Source   // by rank
 	verdicts []Verdict
-	plan     Plan    // of the first plane
-	history  []Event // the oldest first
+	replaced chan struct{} // closed when verdicts are, by others
+	plan     Plan          // of the first plane
+	history  []Event       // the oldest first
 }
 
 // Plane is a data plane, and what the operator allows there.
@@ -137,7 +138,7 @@ type departed struct {
 // NewController returns a controller that does nothing until Run. The first adapter has the highest
 // rank. Of the planes, of which there are one or two, the first has the FIB.
 func NewController(adapters []Adapter, planes ...Plane) *Controller {
-	c := &Controller{adapters: adapters,
+	c := &Controller{adapters: adapters, replaced: make(chan struct{}),
 		newest: make([]*Snapshot, len(adapters)), answered: make([]*Answer, len(adapters))}
 	for _, p := range planes {
 		c.planes = append(c.planes, &plane{Plane: p, departed: make(map[itemID]departed)})
@@ -150,6 +151,13 @@ func (c *Controller) Verdicts() []Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.verdicts
+}
+
+// Changed returns what is closed when an adapter gets another answer, so that Verdicts may differ.
+func (c *Controller) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaced
 }
 
 // Sources returns what all sources want, by rank. The slice is not changed.
@@ -335,6 +343,7 @@ func (c *Controller) judge() (again time.Duration) {
 	c.mu.Lock()
 	c.verdicts, c.plan = verdicts, c.planes[0].plan
 	c.mu.Unlock()
+	isOther := false
 	for i, a := range c.adapters {
 		if c.newest[i] == nil {
 			continue
@@ -344,6 +353,7 @@ func (c *Controller) judge() (again time.Duration) {
 			Resync: newest.Resync, Interfaces: interfaces}
 		answer.Verdicts = verdictsOf(a.Name(), verdicts)
 		if last := c.answered[i]; last == nil || !answer.equal(*last) {
+			isOther = true
 			if c.answered[i] = &answer; answer.Finished() && answer.Away == "" {
 				c.mu.Lock()
 				c.answeredUpTo(a.Name(), answer.Revision, time.Now())
@@ -351,6 +361,12 @@ func (c *Controller) judge() (again time.Duration) {
 			}
 			a.Answer(answer)
 		}
+	}
+	if isOther {
+		c.mu.Lock()
+		close(c.replaced)
+		c.replaced = make(chan struct{})
+		c.mu.Unlock()
 	}
 	return again
 }

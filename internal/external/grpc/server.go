@@ -60,6 +60,8 @@ type All interface {
 	Sources() []external.Source
 	// Verdicts returns how all items stand.
 	Verdicts() []external.Verdict
+	// Changed returns what is closed when Verdicts may say something else.
+	Changed() <-chan struct{}
 }
 
 // Server answers the services of Ligato and Contiv.

@@ -52,10 +52,10 @@ func serveWith(t *testing.T, p Policy) *served {
 	return serveLogging(t, p, slog.New(slog.DiscardHandler))
 }
 
-func serveLogging(t *testing.T, p Policy, log *slog.Logger) *served {
+func serveLogging(t *testing.T, p Policy, log *slog.Logger, others ...external.Adapter) *served {
 	t.Helper()
 	dir := t.TempDir()
-	b := newBed(dir)
+	b := newBed(dir, others...)
 	l, err := net.Listen("unix", filepath.Join(dir, "external.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -356,6 +356,45 @@ func TestSubscribe(t *testing.T) {
 			}
 		}
 	}
+}
+
+// otherAdapter has the items of another source.
+type otherAdapter chan external.Snapshot
+
+func (otherAdapter) Name() string                          { return "other" }
+func (o otherAdapter) Snapshots() <-chan external.Snapshot { return o }
+func (otherAdapter) Answer(external.Answer)                {}
+
+func TestSubscribeHearsOfOtherSources(t *testing.T) {
+	other := make(otherAdapter, 1)
+	s := serveLogging(t, DefaultPolicy(false), slog.New(slog.DiscardHandler), other)
+	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+	defer cancel()
+	stream, err := generic.NewManagerServiceClient(s.conn).Subscribe(ctx,
+		&generic.SubscribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears := func(state string) {
+		t.Helper()
+		for {
+			got, err := stream.Recv()
+			if err != nil {
+				t.Fatalf("not heard: %s: %v; items are %v", state, err, s.controller.Verdicts())
+			}
+			for _, n := range got.Notifications {
+				if n.Status.Status == state {
+					return
+				}
+			}
+		}
+	}
+	one := item(1, "")
+	other <- external.Snapshot{Complete: true, Sources: []external.Source{
+		{Name: "other", Items: map[string]external.Item{one.Key: one}}}}
+	hears("CONFIGURED")
+	s.fib.set(func() { s.fib.refused["10.9.1.0/24"] = true })
+	hears("RETRYING")
 }
 
 // What agentctl does: it links the descriptors of all models without knowing any.

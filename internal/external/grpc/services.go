@@ -248,7 +248,7 @@ func (s *Server) Subscribe(r *generic.SubscribeRequest,
 	}
 	asked, sent := choiceOf(ids), map[string]*generic.ItemStatus{}
 	for {
-		changed := s.source.changed()
+		changed := s.all.Changed()
 		out, before := &generic.SubscribeResponse{}, sent
 		sent = map[string]*generic.ItemStatus{}
 		for _, v := range s.all.Verdicts() {

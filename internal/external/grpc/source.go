@@ -215,13 +215,6 @@ func (s *Source) shorten() {
 	}
 }
 
-// changed returns what is closed when items stand differently.
-func (s *Source) changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.answered
-}
-
 // publish passes on what all clients want, in place of what was not read yet. The caller holds
 // writing.
 func (s *Source) publish() {

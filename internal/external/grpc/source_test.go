@@ -116,12 +116,13 @@ type bed struct {
 	*Source
 	dir        string
 	fib        *fakeFIB
+	others     []external.Adapter
 	controller *external.Controller
 	stop       func()
 }
 
-func newBed(dir string) *bed {
-	b := &bed{dir: dir, fib: &fakeFIB{changed: make(chan struct{}, 1),
+func newBed(dir string, others ...external.Adapter) *bed {
+	b := &bed{dir: dir, others: others, fib: &fakeFIB{changed: make(chan struct{}, 1),
 		refused: map[string]bool{}, links: []route.Interface{{Name: "eth0", Up: true}}}}
 	b.start()
 	return b
@@ -130,7 +131,7 @@ func newBed(dir string) *bed {
 func (b *bed) start() {
 	b.Source = New(Config{StateDir: b.dir, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
-	b.controller = external.NewController([]external.Adapter{b.Source},
+	b.controller = external.NewController(append([]external.Adapter{b.Source}, b.others...),
 		external.Plane{Policy: external.Policy{Table0: true}, FIB: b.fib})
 	var wait sync.WaitGroup
 	source, controller := b.Source, b.controller
