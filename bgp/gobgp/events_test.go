@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	packet "github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -174,6 +175,20 @@ func knows(log *slog.Logger, peers ...string) *Speaker {
 		s.sessions.add(first(p), false)
 	}
 	return s
+}
+
+// A peer that is back by the time that the end of its session is looked at keeps its new session.
+func TestExpiryOfASessionBeforeTheLast(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		s, peer := knows(quietLog(), "192.0.2.1"), first("192.0.2.1")
+		s.sessions.state(peer, true, time.Now())
+		s.handleEvent(server.SessionEvent{Peer: named("192.0.2.1"), Kind: server.HoldTimerExpired})
+		s.sessions.state(peer, false, time.Now())
+		s.sessions.state(peer, back, time.Now())
+		if got := s.sessions.takeExpired(); (len(got) == 0) != back {
+			t.Errorf("back: %t; %v are taken out", back, got)
+		}
+	}
 }
 
 func TestRefusedKeys(t *testing.T) {

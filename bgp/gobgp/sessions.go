@@ -155,8 +155,8 @@ func (ss *sessions) state(peer bgp.PeerID, up bool, now time.Time) (changed bool
 				p.kept = now
 			}
 		}
-		if !up && p.holdExpired {
-			p.restart = true
+		p.restart = !up && p.holdExpired // not once the peer is back
+		if p.restart {
 			wake(ss.expired)
 		}
 		p.holdExpired = false
