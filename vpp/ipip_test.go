@@ -152,8 +152,7 @@ func TestConnectionEndsWhileNodesAreAdded(t *testing.T) {
 		}
 	})
 	s.CutAt(nil)
-	a.await(t, "VPP is gone", absent)
-	a.await(t, "VPP is back", present)
+	a.awaitConnection(t, 2)
 	a.ApplyObjects(t.Context(), ops, func(i int, err error) { check(t, err) })
 	if got := s.Endpoints(testTunnel.Name); len(got) != len(ops) {
 		t.Errorf("VPP has %v", got)

@@ -27,8 +27,7 @@ func TestStatsCountConnectionsAndRefusals(t *testing.T) {
 	retval = -999
 	a.apply(hostRoutes(3)...)
 	s.DropConnections()
-	a.await(t, "loss", absent)
-	a.await(t, "connection", present)
+	a.awaitConnection(t, 2)
 	got := a.Stats()
 	if want := map[string]uint64{"invalid prefix length": 2,
 		"VPP error -999": 1}; got.Connections != 2 || !maps.Equal(got.Refused, want) {

@@ -94,9 +94,11 @@ func TestStreamEndsAnywhere(t *testing.T) {
 			r := &relay{path: filepath.Join(t.TempDir(), "s"), stop: stop}
 			r.serve(t, s.Socket())
 			t.Cleanup(r.close)
-			a := runAgent(t, vpp.Config{Socket: r.path})
+			var g gate
+			a := runAgent(t, vpp.Config{Dial: g.dial(t, r.path)})
 			f := a.await(t, "an answer", func(route.Facts) bool { return true })
 			if present(f) {
+				g.shut.Store(true)
 				if _, _, err := a.apply(hostRoutes(3000)...); err == nil {
 					t.Fatal("3000 replies came out of a stream that ended before")
 				}

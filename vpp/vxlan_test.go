@@ -84,8 +84,7 @@ func TestConnectionEndsWhileVXLANTunnelsAreMade(t *testing.T) {
 				}
 				break
 			}
-			a.await(t, "VPP is gone", absent)
-			a.await(t, "VPP is back", present)
+			a.awaitConnection(t, 2)
 			if c.wanted {
 				a.ApplyObjects(t.Context(), ops, func(i int, err error) { check(t, err) })
 				if got := s.VXLANTunnels(); !slices.Equal(got, want) {
