@@ -414,22 +414,26 @@ func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 	up, down, path := "up", "down", prefix
 	complete, gone, ended := "End-of-RIB", prefix+" withdrawn", "nothing stale"
 	for what, tc := range map[string]struct {
-		back func(*testing.T, *node)
-		want []string
+		seconds uint16 // the restart time
+		back    func(*testing.T, *node)
+		want    []string
 	}{
 		"End-of-RIB": {
+			120,
 			func(t *testing.T, n *node) {
-				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 2, true)).endOfRIB()
+				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 120, true)).endOfRIB()
 			},
 			[]string{up, path, complete, down, up, complete, gone, ended},
 		},
 		"restart time": {
+			2,
 			func(*testing.T, *node) {},
 			[]string{up, path, complete, down, gone, ended},
 		},
 		"no forwarding": {
+			120,
 			func(t *testing.T, n *node) {
-				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 2, false))
+				dialFar(t, n, peer, 64512, 90, true, restartCap(true, 120, false))
 			},
 			[]string{up, path, complete, down, gone, ended, up},
 		},
@@ -441,7 +445,7 @@ func TestWatchReportsTheEndOfStalePaths(t *testing.T) {
 			defer cancel()
 			next := n.applied.server.WatchPaths(true, nil)
 			set(t, n)
-			n.breakSession(peer, restartCap(false, 2, true))
+			n.breakSession(peer, restartCap(false, tc.seconds, true))
 			tc.back(t, n)
 			var events []string
 			for len(events) < len(tc.want) && ctx.Err() == nil {
