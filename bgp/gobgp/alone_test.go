@@ -126,9 +126,9 @@ func (n *node) wantAnswer(sink *slowReader) {
 // The Sink may wait for a disk. GoBGP answers meanwhile, and the peer that is not read keeps its
 // session.
 func TestUpdateAloneWaitsInTheSink(t *testing.T) {
-	const peer, hold = "127.0.0.186", 3
+	const peer, hold = "127.0.0.186", 9
 	n, f, sink := waitInSink(t, peer, hold)
-	for end := time.Now().Add(2 * hold * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add((hold + 2) * time.Second); time.Now().Before(end); {
 		n.wantAnswer(sink)
 		n.Counters()
 		time.Sleep(100 * time.Millisecond)

@@ -208,7 +208,7 @@ func TestLittleWaitsForPeerThatDoesNotRead(t *testing.T) {
 func TestHoldTimerOfAPeerThatDoesNotRead(t *testing.T) {
 	l := newLab(t)
 	n, f := l.reflecting([]string{"127.0.0.95", "127.0.0.94"})
-	silent := dialFar(t, n, "127.0.0.95", 64512, 3, false)
+	silent := dialFar(t, n, "127.0.0.95", 64512, 9, false)
 	silent.announce("10.95.0.0/26", "192.0.2.95")
 	n.wantHops("10.95.0.0/26", "192.0.2.95")
 
