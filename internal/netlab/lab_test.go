@@ -138,13 +138,22 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 		t.Run(to, func(t *testing.T) {
 			flow, err := a.StartFlow(FlowConfig{To: addr(to), Interval: 2 * time.Millisecond})
 			check(t, err)
-			time.Sleep(100 * time.Millisecond)
-			down := time.Now()
+			sendSome := func() {
+				before := flow.Report().Sent
+				waitFor(t, "packets", func() bool { return flow.Report().Sent >= before+20 })
+			}
+			sendSome()
+			// None is under way when the router stops but those that are sent from here on.
+			var down time.Time
+			waitFor(t, "answers to all", func() bool {
+				down = time.Now()
+				return flow.Report().Pending == 0
+			})
 			check(t, router.Sysctl(forwarding, "0"))
-			time.Sleep(100 * time.Millisecond)
+			sendSome()
 			check(t, router.Sysctl(forwarding, "1"))
 			up := time.Now()
-			time.Sleep(100 * time.Millisecond)
+			sendSome()
 			r := flow.Stop()
 			t.Log(r, r.Outages)
 			if r.Sent != r.Received+r.Lost || r.Pending != 0 || r.Duplicates != 0 {
@@ -154,10 +163,7 @@ func TestFlowCountsWhatIsLost(t *testing.T) {
 				t.Fatalf("want one outage between answers, got %+v", r)
 			}
 			o := r.Outages[0]
-			// A packet under way when the router stopped was sent a little earlier, on a busy
-			// machine some turns of the scheduler.
-			const slack = 50 * time.Millisecond
-			if o.First.Before(down.Add(-slack)) || o.Last.After(up.Add(slack)) || o.Lost != r.Lost {
+			if o.First.Before(down) || o.Last.After(up) || o.Lost != r.Lost {
 				t.Errorf("outage %+v, router was off from %s to %s", o, down, up)
 			}
 		})

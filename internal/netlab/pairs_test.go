@@ -15,13 +15,24 @@ func TestPairs(t *testing.T) {
 		Port:  4789, Interval: time.Millisecond, Timeout: 3 * time.Second,
 	})
 	check(t, err)
-	time.Sleep(50 * time.Millisecond)
+	sendSome := func() {
+		before := p.Reports()
+		waitFor(t, "packets from each host", func() bool {
+			for i, r := range p.Reports() {
+				if r.Sent < before[i].Sent+20 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	sendSome()
 	_, err = a.Run(t.Context(), "ip", "route", "add", "unreachable", "10.0.2.2")
 	check(t, err)
-	time.Sleep(50 * time.Millisecond)
+	sendSome()
 	_, err = a.Run(t.Context(), "ip", "route", "del", "unreachable", "10.0.2.2")
 	check(t, err)
-	time.Sleep(50 * time.Millisecond)
+	sendSome()
 	reports := p.Stop()
 	if len(reports) != 6 {
 		t.Fatalf("there are %d reports of 3 hosts", len(reports))
