@@ -3,6 +3,8 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -110,13 +112,23 @@ func TestDurationsForPeople(t *testing.T) {
 	}
 }
 
-func TestEtcdIsReachedBySocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// freeAddress has a port below those that the kernel takes for dials, one of which may take the
+// port before somebody listens on it.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		listen := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
+		if l, err := net.Listen("tcp", listen); err == nil {
+			l.Close()
+			return listen
+		}
 	}
-	listen := l.Addr().String()
-	l.Close() // free a moment ago, and nobody is likely to take it
+	t.Fatal("no port is free")
+	return ""
+}
+
+func TestEtcdIsReachedBySocket(t *testing.T) {
+	listen := freeAddress(t)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "etcd.sock")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,7 +138,7 @@ func TestEtcdIsReachedBySocket(t *testing.T) {
 			Socket: socket})
 	}()
 
-	err = await(t.Context(), 20*time.Second, func(ctx context.Context) error {
+	err := await(t.Context(), 20*time.Second, func(ctx context.Context) error {
 		if _, err := os.Stat(socket); err != nil {
 			return err
 		}
