@@ -44,8 +44,9 @@ func TestPeerHangs(t *testing.T) {
 	check(t, nine.Signal(syscall.SIGSTOP))
 	stopped := time.Now()
 	us.awaitFIB(t, "-4", "10.1.0.0/26 blackhole", "10.1.0.128/26 via 10.0.0.10")
-	// The last keepalive is at most a third of the hold time old when BIRD stops.
-	if took := time.Since(stopped); took < hold*2/3-time.Second || took > hold+3*time.Second {
+	// The last keepalive is at most a third of the hold time old when BIRD stops. Graceful restart
+	// would keep the routes for two minutes.
+	if took := time.Since(stopped); took < hold*2/3-time.Second || took > time.Minute {
 		t.Errorf("the routes went after %s, hold time is %s", took, hold)
 	}
 	s, err := us.session(t.Context(), addr("10.0.0.9"))
