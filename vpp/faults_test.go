@@ -574,9 +574,7 @@ func TestInterfaceMadeAnewIsSeen(t *testing.T) {
 	})
 	anew, _ := f.Interface("tap7")
 	s.DropConnections()
-	f = a.await(t, "another connection", func(f route.Facts) bool {
-		return present(f) && a.Stats().Connections == 2
-	})
+	f = a.awaitConnection(t, 2)
 	if i, _ := f.Interface("tap7"); i.Generation != anew.Generation {
 		t.Errorf("generation %d, and over the next connection %d", anew.Generation, i.Generation)
 	}
