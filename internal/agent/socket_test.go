@@ -10,11 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"vpp-route-agent/internal/testlog"
@@ -97,26 +98,28 @@ func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 // leaves the answer all the time it takes, and the connection is used again.
 func TestABodyComesInTimeOrNotAtAll(t *testing.T) {
 	const within = 200 * time.Millisecond
-	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			if _, err := io.ReadAll(r.Body); err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
+	slow := func(t *testing.T) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				if _, err := io.ReadAll(r.Body); err != nil {
+					http.Error(w, err.Error(), http.StatusBadRequest)
+					return
+				}
+			}
+			select {
+			case <-r.Context().Done():
+				t.Errorf("%s: ended: %v", r.Method, r.Context().Err())
+			case <-time.After(3 * within):
+				fmt.Fprintln(w, "ok")
 			}
 		}
-		select {
-		case <-r.Context().Done():
-			t.Errorf("%s: ended: %v", r.Method, r.Context().Err())
-		case <-time.After(3 * within):
-			fmt.Fprintln(w, "ok")
-		}
-	})
-	quick := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "ok")
-	})
+	}
+	quick := func(*testing.T) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+	}
 	for _, tc := range []struct {
 		name    string
-		h       http.Handler
+		h       func(*testing.T) http.HandlerFunc
 		request string
 		want    string // of what is answered
 		stays   bool
@@ -130,37 +133,58 @@ func TestABodyComesInTimeOrNotAtAll(t *testing.T) {
 		{"all of it", slow, "POST / HTTP/1.1\r\nContent-Length: 2\r\nHost: x\r\n\r\nhi",
 			"200 OK", true},
 	} {
-		s := httptest.NewUnstartedServer(nil)
-		s.Config = server(tc.h, within)
-		s.Start()
-		c, err := net.Dial("tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := tc.request
-		if !strings.Contains(text, "Host:") {
-			text += "Host: x\r\n\r\n"
-		}
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		fmt.Fprint(c, text)
-		in := bufio.NewReader(c)
-		got, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatalf("%s: %v", tc.name, err)
-		}
-		_, _ = io.Copy(io.Discard, got.Body)
-		if got.Status != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got.Status, tc.want)
-		}
-		_ = c.SetReadDeadline(time.Now().Add(5 * within))
-		_, err = in.ReadByte()
-		if stays := errors.Is(err, os.ErrDeadlineExceeded); stays != tc.stays {
-			t.Errorf("%s: then %v; the connection is to stay: %t", tc.name, err, tc.stays)
-		}
-		c.Close()
-		s.Close()
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, accepted := net.Pipe()
+				l := &oneConn{conn: accepted, closed: make(chan struct{})}
+				s := server(tc.h(t), within)
+				served := make(chan error)
+				go func() { served <- s.Serve(l) }()
+				defer func() { c.Close(); s.Close(); <-served }()
+				text := tc.request
+				if !strings.Contains(text, "Host:") {
+					text += "Host: x\r\n\r\n"
+				}
+				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				fmt.Fprint(c, text)
+				in := bufio.NewReader(c)
+				got, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, got.Body)
+				if got.Status != tc.want {
+					t.Errorf("%s, want %s", got.Status, tc.want)
+				}
+				_ = c.SetReadDeadline(time.Now().Add(5 * within))
+				_, err = in.ReadByte()
+				if stays := errors.Is(err, os.ErrDeadlineExceeded); stays != tc.stays {
+					t.Errorf("then %v; the connection is to stay: %t", err, tc.stays)
+				}
+			})
+		})
 	}
 }
+
+// oneConn is a listener that accepts one connection, and then waits for its end.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+	close  sync.Once
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if c := l.conn; c != nil {
+		l.conn = nil
+		return c, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error { l.close.Do(func() { close(l.closed) }); return nil }
+
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestSilentClientsMakeRoom: clients that connect and ask nothing keep no others out, and take few
 // file descriptors.
