@@ -168,7 +168,7 @@ func TestAKeyThatIsGoneIsNoRestore(t *testing.T) {
 	for _, compacted := range []bool{false, true} {
 		e := startEtcd(t, calicotest.EtcdOptions{ProgressInterval: time.Hour})
 		r := newReader(t, e)
-		r.ProbeEvery = 300 * time.Millisecond
+		r.ProbeEvery = 30 * time.Second // a late watch is not late by two probes
 		changeKeys(t, e, "+/a/1 +/a/2 +/other")
 		at := r.untilHas("/a/2").at
 		if compacted {
@@ -177,6 +177,7 @@ func TestAKeyThatIsGoneIsNoRestore(t *testing.T) {
 		}
 		changeKeys(t, e, "-/a/2 +/b/1")
 		v := r.until(func(v view) bool { return v.has("/b/1") && !v.has("/a/2") })
+		r.ProbeEvery = 300 * time.Millisecond
 		changeKeys(t, e, "+/a/3 -/a/3 +/b/1 +/index/=1 +/exact/1 -/index/=1 -/exact/1")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		must(t, r.client.Once(ctx, r.follow))
