@@ -22,8 +22,7 @@ const (
 	// batchSize is below etcd's limit of 128 operations in a transaction.
 	batchSize      = 100
 	requestTimeout = 5 * time.Second
-	// revokeTimeout is what the end of a process may wait for an etcd that is away.
-	revokeTimeout = time.Second
+	revokeTimeout  = time.Second
 )
 
 var (
@@ -50,7 +49,9 @@ type ExchangeConfig struct {
 	Requests    string
 	MaxRequests int
 	Take        func([]Request)
-	Log         *slog.Logger
+	// RevokeTimeout is what the end of a process may wait for an etcd that is away; zero: 1 s.
+	RevokeTimeout time.Duration
+	Log           *slog.Logger
 }
 
 // Exchange keeps keys of ours in etcd under a lease, equal to what is wanted, and reads keys of
@@ -84,6 +85,7 @@ type ExchangeStatus struct {
 
 // NewExchange returns an Exchange that does nothing until Run.
 func NewExchange(client *Client, c ExchangeConfig) *Exchange {
+	c.RevokeTimeout = cmp.Or(c.RevokeTimeout, revokeTimeout)
 	return &Exchange{ExchangeConfig: c, client: client, own: OwnKeys{Prefix: c.Own},
 		wake: make(chan struct{}, 1)}
 }
@@ -115,7 +117,7 @@ func (x *Exchange) Run(ctx context.Context) error {
 	if x.lease == clientv3.NoLease {
 		return nil
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTimeout)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.RevokeTimeout)
 	defer cancel()
 	err := x.client.Once(end, func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Revoke(ctx, x.lease)

@@ -48,7 +48,7 @@ func newParty(t *testing.T, e *calicotest.Etcd, ttl time.Duration, change ...fun
 				p.requests = append(p.requests, fmt.Sprintf("%s=%s", r.Key, r.Value))
 			}
 		},
-		Log: testlog.New(t),
+		RevokeTimeout: 30 * time.Second, Log: testlog.New(t),
 	})
 	return p
 }

@@ -34,6 +34,7 @@ type kubeExchange struct {
 	KubernetesConfig
 	node, nodeRef string
 	ttl           time.Duration
+	endTimeout    time.Duration
 	take          func([]etcd.Request)
 	log           *slog.Logger
 	wake          chan struct{} // of size 1: wanted was changed
@@ -57,7 +58,8 @@ func newKubeExchange(c KubernetesConfig, node, nodeRef string, take func([]etcd.
 			"would have more than 253", len(node))
 	}
 	x := &kubeExchange{KubernetesConfig: c, node: node, nodeRef: nodeRef, ttl: leaseTime,
-		take: take, log: log, wake: make(chan struct{}, 1), holder: node + "_" + newID()}
+		endTimeout: endTimeout, take: take, log: log, wake: make(chan struct{}, 1),
+		holder: node + "_" + newID()}
 	x.follower = kubernetes.NewFollower(c.Client, &questionData{x: x}, nil,
 		func(kubernetes.Published) {}, slog.New(slog.DiscardHandler))
 	x.follower.ProbeEvery = rareProbe
@@ -244,7 +246,7 @@ func (x *kubeExchange) leave(ctx context.Context) {
 	if x.has == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.endTimeout)
 	defer cancel()
 	gone := map[string]any{}
 	for name := range x.has {

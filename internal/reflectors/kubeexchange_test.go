@@ -22,6 +22,7 @@ func (k *kubeCluster) publish(node string, log *slog.Logger,
 	p, err := NewPublisher(PublisherConfig{Datastore: k.agentConfig(), Node: node, NodeRef: node,
 		Answer: answer, Log: log})
 	must(k.t, err)
+	p.exchange.(*kubeExchange).endTimeout = 30 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

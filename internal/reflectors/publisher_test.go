@@ -92,6 +92,7 @@ func newLab(t *testing.T, change func(*calicotest.Etcd, *etcd.Config)) *lab {
 		Log: testlog.New(t),
 	})
 	must(t, err)
+	l.exchange.(*etcd.Exchange).RevokeTimeout = 30 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
