@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,10 +230,11 @@ func verbs(of map[string]command) command {
 
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	all := map[string]func(*testscript.TestScript, bool, []string){
-		"*":      untilItHolds,
-		"gobgp":  runGoBGP,
-		"fields": fieldsOfStatus,
-		"sample": samplesOf,
+		"*":        untilItHolds,
+		"released": released,
+		"gobgp":    runGoBGP,
+		"fields":   fieldsOfStatus,
+		"sample":   samplesOf,
 	}
 	for name, c := range commands {
 		all[name] = func(ts *testscript.TestScript, neg bool, args []string) {
@@ -285,6 +287,28 @@ func untilItHolds(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	})
 	ts.Logf("held after %s", time.Since(start).Round(10*time.Millisecond))
+}
+
+// keepsLease is logged by a process whose end does not wait longer for the datastore.
+var keepsLease = regexp.MustCompile(`until (our|their) [Ll]ease ends".*(does not answer|` +
+	`no answer within|deadline exceeded)`)
+
+// released LOG COMMAND [ARG…]: a process that has ended has given its lease back, so the command
+// holds at once; or the log, a file, says that the datastore did not answer within the second which
+// the end takes, and the command holds after the lease.
+func released(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("%v", usage("released LOG COMMAND [ARG…]"))
+	}
+	log, args := args[0], args[1:]
+	if keepsLease.MatchString(ts.ReadFile(log)) {
+		untilItHolds(ts, false, args)
+		return
+	}
+	if args[0] == "!" {
+		neg, args = true, args[1:]
+	}
+	finish(ts, neg, func(sc *script) (string, error) { return commands[args[0]](sc, args[1:]) })
 }
 
 // differs is the error of a table that is not as the file says.
