@@ -83,6 +83,13 @@ func hasLists(t *testing.T, s server, want int, why string) {
 // follow starts to follow the Nodes of a server.
 func follow(t *testing.T, s server) (*kubernetes.Nodes, *testlog.Buffer) {
 	t.Helper()
+	return followFor(t, s, patience)
+}
+
+// followFor waits so long for an answer.
+func followFor(t *testing.T, s server, patience time.Duration) (*kubernetes.Nodes,
+	*testlog.Buffer) {
+	t.Helper()
 	if _, standIn := s.(*kubetest.Server); standIn {
 		t.Attr("part", "Kubernetes API, a stand-in")
 	}
@@ -276,10 +283,11 @@ func TestNoAnswer(t *testing.T) {
 // A server that takes a watch which is to list all Nodes, and then sends none, does not count as
 // one that answers. It is asked for a list then, as before there were such watches.
 func TestAListThatStalls(t *testing.T) {
+	t.Parallel()
 	s := kubetest.NewServer(t)
 	s.Put("a")
 	s.Stall()
-	n, log := follow(t, s)
+	n, log := followFor(t, s, 10*time.Second)
 	time.Sleep(patience / 2)
 	if k := n.Known(); k.Nodes != nil || k.Away.IsZero() || log.String() != "" {
 		t.Errorf("%+v\n%s", k, log)
