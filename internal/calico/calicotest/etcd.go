@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -85,6 +86,14 @@ func StartEtcd(o EtcdOptions) (*Etcd, error) {
 	cfg.ServiceRegister = func(s *grpc.Server) { rpc <- s }
 
 	server, err := embed.StartEtcd(cfg)
+	// A port that was free a moment ago may be the local one of somebody's connection.
+	for range 100 {
+		if o.Listen == "" || !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+		server, err = embed.StartEtcd(cfg)
+	}
 	if err != nil {
 		e.removeTemp()
 		return nil, fmt.Errorf("etcd on %s: %w", listen, err)
