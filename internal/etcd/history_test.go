@@ -130,7 +130,7 @@ func TestARestoreIsNoticedWhenTheRevisionIsNotLower(t *testing.T) {
 			o.Dir = backup
 			restart(o)
 			v, got := view{}, ""
-			for late := time.After(20 * time.Second); v.lists < 2 || got != tc.want; {
+			for late := time.After(2 * time.Minute); v.lists < 2 || got != tc.want; {
 				select {
 				case v = <-r.out:
 					got = strings.Join(slices.Sorted(maps.Keys(v.values)), " ")
