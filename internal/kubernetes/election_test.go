@@ -84,8 +84,9 @@ func TestElection(t *testing.T) {
 // Who cannot renew stops to lead before anybody else may begin.
 func TestElectionWithoutTheAPI(t *testing.T) {
 	t.Attr("part", "Kubernetes API, a stand-in")
+	t.Parallel()
 	s := kubetest.NewServer(t)
-	e := electionOn(t, s, "a", 6*time.Second)
+	e := electionOn(t, s, "a", 16*time.Second) // it leads for 4 s after the end of Hold
 	acquire(t, e)
 	held := make(chan error, 1)
 	go func() { held <- e.Hold(t.Context()) }()
