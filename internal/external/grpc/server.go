@@ -148,7 +148,7 @@ func (s *Server) do(ctx context.Context, c Change) ([]Result, error) {
 	answer := errorOf(results, err)
 	if txn != 0 {
 		header := metadata.Pairs(SeqnumKey, strconv.FormatInt(txn, 10))
-		if err := grpc.SetHeader(ctx, header); err != nil {
+		if err := grpc.SetHeader(ctx, header); err != nil && ctx.Err() == nil {
 			s.log.Warn("the number of a transaction cannot be sent", "err", err)
 		}
 		s.log.Info("transaction", "txn", txn, "client", name, "of", c.Source, "puts", len(c.Puts),

@@ -524,6 +524,9 @@ func TestAClientThatIsGone(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatalf("logged last: %s", line)
 		}
+		if strings.Contains(line, "cannot be sent") {
+			t.Errorf("of a client that has gone: %s", line)
+		}
 	}
 	check(t, "it goes on", s.fib.routes(), wanted)
 	s.fib.set(func() { s.fib.away = "VPP does not answer" })
