@@ -143,6 +143,7 @@ type Agent struct {
 	ownNode        *calico.Node     // this node's object when it was last usable
 	absence        absence
 	arrivals       arrivals
+	draining       DrainPhase // as stepDrain last left it
 	formerPeers    formerPeers
 	lost           lostNodes
 	modes          modes

@@ -17,7 +17,7 @@ import (
 func (a *Agent) facts(now time.Time) Facts {
 	f := Facts{
 		Programmed: map[route.Key]bool{}, Announced: map[netip.Prefix]bool{},
-		Drain: a.drainState().planned(), Arrived: a.arrivals.step(now, a.cfg.Node, a.snapshot),
+		Drain: a.draining, Arrived: a.arrivals.step(now, a.cfg.Node, a.snapshot),
 		NoDataplane: true, PeerRoutes: a.formerPeers.step(now, a.plan, a.cfg.Speaker.Peers),
 	}
 	for _, ann := range a.cfg.Speaker.Announced() {

@@ -162,6 +162,8 @@ func (a *Agent) stepDrain(now time.Time) (end bool) {
 	a.mu.Lock()
 	idle := a.drain.request.UntilIdle != nil && a.traffic.idle()
 	entered, early := a.drain.step(now, drainFacts{idle: idle, withdrawn: withdrawn})
+	// One that begins during this turn has not been stepped, and may wait for nothing.
+	a.draining = a.drain.state.planned()
 	if early {
 		a.drain.request.NotKept = beingNoted
 	}
