@@ -40,16 +40,30 @@ type Former struct {
 }
 
 // step returns what stays beside what pools say now. usable reports whether packets to a pool can
-// leave in its new form. last is the plan in force, and heirs are those of its tunnels.
+// leave in its new form; succeeds: its interface can be made once another one goes. last is the
+// plan in force. successors maps an interface of it to the one that will take its address; step
+// removes those that have to wait.
 func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, last Plan,
-	heirs map[string]string, usable func(route.Pool) bool) (f Former) {
+	successors map[string]string, usable func(p route.Pool, succeeds bool) bool) (f Former) {
 	was := m.pools
 	m.pools = make(map[netip.Prefix]route.Pool, len(pools))
 	needed, held := map[string]bool{}, map[string]bool{} // interfaces
 	for _, p := range pools {
 		needed[interfaceOf(p)] = true
 		old, known := was[p.Prefix]
-		if !known || sameForm(old, p) || old.Waits != "" || m.due(now, pause, p, usable) {
+		if known && old.Waits == "" && (sameForm(old, p) || !m.leaves(now, pause, p)) {
+			delete(successors, interfaceOf(old))
+		}
+	}
+	maps.DeleteFunc(successors, func(_, next string) bool { return !needed[next] })
+	succeeds := map[string]bool{}
+	for _, next := range successors {
+		succeeds[next] = true
+	}
+	for _, p := range pools {
+		old, known := was[p.Prefix]
+		if !known || sameForm(old, p) || old.Waits != "" ||
+			m.due(now, pause, p, func() bool { return usable(p, succeeds[interfaceOf(p)]) }) {
 			delete(m.changes, p.Prefix)
 			m.pools[p.Prefix] = p
 			continue
@@ -65,12 +79,8 @@ func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, las
 		_, there := m.pools[p]
 		return !there
 	})
-	for on, heir := range heirs {
-		if !needed[heir] || held[on] {
-			delete(heirs, on)
-		}
-	}
-	f.Tunnels = m.stillThere(now, last.Tunnels, needed, held, heirs)
+	maps.DeleteFunc(successors, func(on, _ string) bool { return held[on] })
+	f.Tunnels = m.stillThere(now, last.Tunnels, needed, held, successors)
 	if last.Encapsulation != nil && (f.Pools != nil || f.Tunnels != nil) {
 		f.Nodes = last.Encapsulation.Nodes
 	}
@@ -79,8 +89,19 @@ func (m *modes) step(now time.Time, pause time.Duration, pools []route.Pool, las
 
 // due reports whether the routes to a pool are to leave in its new form, which another one is in
 // force of.
-func (m *modes) due(now time.Time, pause time.Duration, p route.Pool,
-	usable func(route.Pool) bool) bool {
+func (m *modes) due(now time.Time, pause time.Duration, p route.Pool, usable func() bool) bool {
+	waited := m.waited(now, p)
+	return waited >= pause && (usable() || waited >= formerHold)
+}
+
+// leaves reports whether a pool whose form changes no longer needs the interface of the one in
+// force, if all else is ready.
+func (m *modes) leaves(now time.Time, pause time.Duration, p route.Pool) bool {
+	return m.due(now, pause, p, func() bool { return p.Waits == "" })
+}
+
+// waited is how long a pool's form has been another one than that in force.
+func (m *modes) waited(now time.Time, p route.Pool) time.Duration {
 	c, seen := m.changes[p.Prefix]
 	if !seen || !sameForm(c.to, p) {
 		if m.changes == nil {
@@ -89,18 +110,17 @@ func (m *modes) due(now time.Time, pause time.Duration, p route.Pool,
 		c = modeChange{p, now}
 		m.changes[p.Prefix] = c
 	}
-	waited := now.Sub(c.since)
-	return waited >= pause && (usable(p) || waited >= formerHold)
+	return now.Sub(c.since)
 }
 
-// stillThere are the tunnels that no pool needs, but late nodes may, unless an heir waits.
+// stillThere are the tunnels that no pool needs, but late nodes may, unless a successor waits.
 func (m *modes) stillThere(now time.Time, tunnels []route.Object,
-	needed, held map[string]bool, heirs map[string]string) (stay []route.Object) {
+	needed, held map[string]bool, successors map[string]string) (stay []route.Object) {
 	leaving := map[string]time.Time{}
 	last := "" // that is needed
 	for _, o := range tunnels {
 		on := interfaceOn(o)
-		if on == last || needed[on] || heirs[on] != "" {
+		if on == last || needed[on] || successors[on] != "" {
 			last = on
 			continue
 		}
@@ -152,49 +172,46 @@ func (f Former) into(e *route.Encapsulation) *route.Encapsulation {
 	return &out
 }
 
-// heirsOf names, for each interface of tunnels, the one that is to have its address. calico-node
-// gives the address of a kind back before it takes one for the next kind, and in a full block gets
-// the same. VPP has an address once: the heir is not there before the other is gone.
-func heirsOf(tunnels []route.Object, me calico.Node) map[string]string {
-	heirs := map[string]string{}
+// successorsOf maps interfaces of tunnels to those that will take their addresses. calico-node
+// frees the address of a kind before it takes one for the next kind, and in a full block gets the
+// same. VPP accepts an address once, so the next interface cannot be made before the other is gone.
+func successorsOf(tunnels []route.Object, me calico.Node) map[string]string {
+	successors := map[string]string{}
 	for _, o := range tunnels {
 		switch o := o.(type) {
 		case route.Address: // of IPIP
 			if o.Address.Addr() == me.IPv4VXLANTunnelAddr {
-				heirs[o.Interface] = route.VXLAN.Interface(o.Address.Addr())
+				successors[o.Interface] = route.VXLAN.Interface(o.Address.Addr())
 			}
 		case route.Link:
 			if own := o.VXLAN.Address; own.IsValid() && own == me.IPv4IPIPTunnelAddr {
-				heirs[o.Name] = route.IPIP.Interface(own)
+				successors[o.Name] = route.IPIP.Interface(own)
 			}
 		}
 	}
-	return heirs
+	return successors
 }
 
 // formerForms steps modes.
 func (a *Agent) formerForms(now time.Time) Former {
 	self, o := a.cfg.Node, a.cfg.BGP
 	pools := ipam.PoolForms(self, o.Tunnels, o.FelixTunnels, a.snapshot)
-	heirs := map[string]string{}
+	var successors map[string]string
 	if !o.LinuxTunnels {
-		heirs = heirsOf(a.plan.Tunnels, a.snapshot.Nodes[self])
+		successors = successorsOf(a.plan.Tunnels, a.snapshot.Nodes[self])
 	}
-	inherits := map[string]bool{}
-	for _, heir := range heirs {
-		inherits[heir] = true
-	}
-	return a.modes.step(now, a.cfg.EncapPause, pools, a.plan, heirs, func(p route.Pool) bool {
+	usable := func(p route.Pool, succeeds bool) bool {
 		if p.Encap == route.Plain || p.Felix {
 			return true
 		}
 		i, there := a.cfg.FIB.Facts().Interface(interfaceOf(p))
-		if p.Waits != "" || (!there || !i.Up) && !inherits[interfaceOf(p)] {
+		if p.Waits != "" || (!there || !i.Up) && !succeeds {
 			return false
 		}
 		e, _ := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, a.snapshot)
 		return p.Encap != route.VXLAN || !slices.ContainsFunc(e.Nodes, func(n route.Node) bool {
 			return n.NoVTEP() != "" && n.Address.Is6() == p.Prefix.Addr().Is6()
 		})
-	})
+	}
+	return a.modes.step(now, a.cfg.EncapPause, pools, a.plan, successors, usable)
 }

@@ -87,7 +87,7 @@ func TestModeChanges(t *testing.T) {
 				pools = []route.Pool{pool(s.says)}
 			}
 			e := &route.Encapsulation{Pools: pools}
-			f := m.step(now, 2*time.Second, pools, last, nil, func(route.Pool) bool {
+			f := m.step(now, 2*time.Second, pools, last, nil, func(route.Pool, bool) bool {
 				return !s.unusable
 			})
 			used := f.into(e)
@@ -252,6 +252,27 @@ func TestModeChangesWithOneAddress(t *testing.T) {
 			"delete new interface vxlan.calico")
 		has(ipip)
 		expect("IPIP again", time.Second, "put 10.1.0.64/26 via fe80::5efe:c0a8:403 tunl0")
+
+		// Of two pools the second changes later. Until its pause is over it holds the interface.
+		two := func(c *calico.Snapshot, ipip, vxlan calico.EncapMode) *calico.Snapshot {
+			c.IPPools["more"] = calico.IPPool{Name: "more", CIDR: pfx("10.2.0.0/16"),
+				IPIPMode: ipip, VXLANMode: vxlan}
+			return c
+		}
+		n.snapshots <- two(form(calico.EncapAlways, calico.EncapNever),
+			calico.EncapAlways, calico.EncapNever)
+		time.Sleep(10 * time.Second)
+		apart := form(calico.EncapNever, calico.EncapAlways)
+		for name, node := range apart.Nodes {
+			node.IPv4IPIPTunnelAddr = addr("10.9.0.1") // there is a pool that needs it
+			apart.Nodes[name] = node
+		}
+		n.snapshots <- two(apart, calico.EncapAlways, calico.EncapNever)
+		expect("the first changes", time.Second)
+		n.snapshots <- two(form(calico.EncapNever, calico.EncapAlways, "a", "b"),
+			calico.EncapNever, calico.EncapAlways)
+		expect("the second changes", 1500*time.Millisecond, "put new interface vxlan.calico")
+		expect("both", 2*time.Second, "delete 10.1.0.64/26", "delete new interface tunl0")
 	}, func(c *Config) {
 		c.EncapPause = 2 * time.Second
 		c.EtcdRoutes = []ipam.AddressSource{ipam.NodeObject}
