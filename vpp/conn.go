@@ -216,11 +216,12 @@ func (c *conn) missing(msgs []api.Message) []string {
 	return names
 }
 
-// silence reads from the socket. A read that exceeds the reply time-out means that VPP hangs, or
-// that this process did not run, and asked for nothing: the next ping is due, and answered soon.
+// silence reads from the socket. No data within the reply time-out means that VPP hangs, or that
+// this process was stopped and sent no ping. So it reads for lastChance more, in which the overdue
+// ping is answered.
 type silence struct{ c *conn }
 
-const lastChance = time.Second
+const lastChance = time.Second // for the answer to an overdue ping
 
 func (s silence) Read(p []byte) (int, error) {
 	if s.c.awaited.Load() >= manyReplies {

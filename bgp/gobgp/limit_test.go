@@ -171,7 +171,7 @@ func (n *node) adminState(peer string) (is api.PeerState_AdminState) {
 }
 
 // A peer that sends keepalives and reads nothing is named as such, whether its routes are kept or
-// not: the connection is not what broke.
+// not.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	backlog := changes(t, flood, 100, ballast)
 	for name, caps := range map[string][]packet.ParameterCapabilityInterface{
@@ -181,7 +181,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 			l := newLab(t)
 			n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
 			set(t, n)
-			deaf := dialFar(t, n, "127.0.0.76", 64512, 3, true, caps...)
+			deaf := dialFar(t, n, "127.0.0.76", 64512, 9, true, caps...)
 			eventually(t, "sessions", true, func() bool {
 				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
 			})
@@ -190,7 +190,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 			if rest := other.write(backlog, patience); len(rest) > 0 {
 				t.Fatalf("%d bytes were not taken", len(rest))
 			}
-			n.wantDown("127.0.0.76", "the peer did not read for the hold time")
+			n.wantDown("127.0.0.76", "the peer took no data for the hold time")
 		})
 	}
 }

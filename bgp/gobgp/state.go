@@ -38,8 +38,8 @@ func (s *Speaker) Peers() []bgp.PeerState {
 				missing[own] = isMissing(own)
 			}
 			if missing[own] {
-				st.LastError = fmt.Sprintf("this host does not have %s, where our end is to be",
-					own)
+				st.LastError = fmt.Sprintf("this host does not have %s, the local address of "+
+					"this session", own)
 			}
 		}
 		if why, ok := v.problems[p.ID()]; ok {

@@ -298,6 +298,15 @@ func TestAListNamesWhatAnotherHasPut(t *testing.T) {
 		}
 		must(t, list(next))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	watch := own.Watch(ctx, e.Client())
+	put(statusKey, "of somebody else")
+	told, open := <-watch
+	if err := own.Take(told, open); err == nil {
+		t.Error("a watch does not name it")
+	}
+	must(t, list(next))
 }
 
 // A process that is killed revokes nothing.

@@ -109,6 +109,7 @@ func (o *OwnKeys) Take(resp clientv3.WatchResponse, open bool) error {
 			return fmt.Errorf("the key %s was deleted by another client, or its lease has ended",
 				key)
 		default:
+			o.written[key] = written{revision: ev.Kv.ModRevision} // a list does not name it again
 			return errPut(ev.Kv)
 		}
 	}

@@ -108,7 +108,7 @@ type Controller struct {
 	mu       sync.Mutex // guards what follows
 	sources  []Source   // by rank
 	verdicts []Verdict
-	replaced chan struct{} // closed when verdicts are, by others
+	replaced chan struct{} // closed when verdicts change; then there is a new one
 	plan     Plan          // of the first plane
 	history  []Event       // the oldest first
 }
@@ -153,7 +153,8 @@ func (c *Controller) Verdicts() []Verdict {
 	return c.verdicts
 }
 
-// Changed returns what is closed when an adapter gets another answer, so that Verdicts may differ.
+// Changed returns a channel that is closed when an adapter gets another answer: Verdicts may differ
+// then.
 func (c *Controller) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -343,7 +344,7 @@ func (c *Controller) judge() (again time.Duration) {
 	c.mu.Lock()
 	c.verdicts, c.plan = verdicts, c.planes[0].plan
 	c.mu.Unlock()
-	isOther := false
+	answeredAnew := false
 	for i, a := range c.adapters {
 		if c.newest[i] == nil {
 			continue
@@ -353,7 +354,7 @@ func (c *Controller) judge() (again time.Duration) {
 			Resync: newest.Resync, Interfaces: interfaces}
 		answer.Verdicts = verdictsOf(a.Name(), verdicts)
 		if last := c.answered[i]; last == nil || !answer.equal(*last) {
-			isOther = true
+			answeredAnew = true
 			if c.answered[i] = &answer; answer.Finished() && answer.Away == "" {
 				c.mu.Lock()
 				c.answeredUpTo(a.Name(), answer.Revision, time.Now())
@@ -362,7 +363,7 @@ func (c *Controller) judge() (again time.Duration) {
 			a.Answer(answer)
 		}
 	}
-	if isOther {
+	if answeredAnew {
 		c.mu.Lock()
 		close(c.replaced)
 		c.replaced = make(chan struct{})

@@ -77,8 +77,9 @@ func (e *Engine) carryOut(ctx context.Context, journal *journal, b *batch) {
 	e.conclude(ctx, journal, b)
 }
 
-// isOfNow reports whether b was cut for the data plane as it is, and not for one that has ended
-// since. What b makes there would be another's: nothing has been looked up yet.
+// isOfNow reports whether b was cut for the generation that the engine knows. An object that b made
+// in a later one would be taken for another program's, since nothing has been looked up there. A
+// generation whose facts have not been read yet is not noticed.
 func (e *Engine) isOfNow(b *batch) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -60,7 +60,7 @@ type All interface {
 	Sources() []external.Source
 	// Verdicts returns how all items stand.
 	Verdicts() []external.Verdict
-	// Changed returns what is closed when Verdicts may say something else.
+	// Changed returns a channel that is closed when Verdicts may have changed.
 	Changed() <-chan struct{}
 }
 

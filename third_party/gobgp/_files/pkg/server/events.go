@@ -37,7 +37,7 @@ const (
 // These say why a session ends or does not come up, before PeerDown. GoBGP logs them as well.
 const (
 	HoldTimerExpired       SessionEventKind = "hold timer expired"
-	PeerDoesNotRead        SessionEventKind = "the peer did not read for the hold time"
+	PeerDoesNotRead        SessionEventKind = "the peer took no data for the hold time"
 	NotificationSent       SessionEventKind = "sent notification"
 	NotificationReceived   SessionEventKind = "received notification"
 	MessageRefused         SessionEventKind = "malformed message"

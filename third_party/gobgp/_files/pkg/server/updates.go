@@ -513,7 +513,7 @@ func (h *fsmHandler) sendQueued(conn net.Conn, q queued) bool {
 	if err == nil {
 		return true
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && h.ending.Load() == nil {
 		h.fsm.tell(PeerDoesNotRead, nil)
 	}
 	h.fsm.lock.RLock()
