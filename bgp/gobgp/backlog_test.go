@@ -222,6 +222,7 @@ func TestHoldTimerOfAPeerThatDoesNotRead(t *testing.T) {
 		return n.farState("127.0.0.95").Established
 	})
 	n.wantHops("10.95.0.0/26")
+	n.wantDown("127.0.0.95", "hold timer expired")
 	n.plan.Peers = n.plan.Peers[1:]
 	set(t, n)
 	f.announce("10.96.0.0/26", "192.0.2.96")

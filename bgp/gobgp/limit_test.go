@@ -75,14 +75,7 @@ func TestNotificationToAPeerThatDoesNotRead(t *testing.T) {
 			n.plan.Peers[0].KeepaliveTime = patience // and the hold time is three times that
 			set(t, n)
 			deaf := dialFar(t, n, "127.0.0.76", 64512, 600, true, gracefulCap(false))
-			eventually(t, "sessions", true, func() bool {
-				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
-			})
-			deaf.mu.Lock() // its receiver takes one UPDATE more
-			defer deaf.mu.Unlock()
-			if rest := other.write(backlog, patience); len(rest) > 0 {
-				t.Fatalf("%d bytes were not taken", len(rest))
-			}
+			defer n.deafen(deaf, other, backlog)()
 			eventually(t, "UPDATEs read", flood, func() int {
 				return int(n.farState("127.0.0.77").UpdatesReceived)
 			})
@@ -170,6 +163,20 @@ func (n *node) adminState(peer string) (is api.PeerState_AdminState) {
 	return is
 }
 
+// deafen has 127.0.0.76 read no more until end, while 127.0.0.77 sends what is to be passed on.
+func (n *node) deafen(deaf, other *far, backlog []byte) (end func()) {
+	n.t.Helper()
+	eventually(n.t, "sessions", true, func() bool {
+		return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
+	})
+	deaf.mu.Lock() // its receiver takes one UPDATE more
+	if rest := other.write(backlog, patience); len(rest) > 0 {
+		deaf.mu.Unlock()
+		n.t.Fatalf("%d bytes were not taken", len(rest))
+	}
+	return deaf.mu.Unlock
+}
+
 // A peer that sends keepalives and reads nothing is named as such, whether its routes are kept or
 // not.
 func TestPeerThatDoesNotRead(t *testing.T) {
@@ -182,14 +189,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 			n, other := l.reflecting([]string{"127.0.0.76", "127.0.0.77"})
 			set(t, n)
 			deaf := dialFar(t, n, "127.0.0.76", 64512, 9, true, caps...)
-			eventually(t, "sessions", true, func() bool {
-				return n.farState("127.0.0.76").Established && n.farState("127.0.0.77").Established
-			})
-			deaf.mu.Lock() // its receiver takes one UPDATE more
-			defer deaf.mu.Unlock()
-			if rest := other.write(backlog, patience); len(rest) > 0 {
-				t.Fatalf("%d bytes were not taken", len(rest))
-			}
+			defer n.deafen(deaf, other, backlog)()
 			n.wantDown("127.0.0.76", "the peer took no data for the hold time")
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/osrg/gobgp/v3/pkg/config/oc"
 )
 
 // What happens to a hold timer of 3 s at the moment at which it expires, and whether the session
@@ -53,5 +55,14 @@ func TestHoldTimerExpires(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A write that blocks when the peer's last message comes does not fail before its hold timer.
+func TestAWriteOutlivesTheHoldTimer(t *testing.T) {
+	conf := &oc.Neighbor{}
+	conf.Timers.State.NegotiatedHoldTime = 9
+	if got, want := writeTime(conf), 9*time.Second+lastChance; got < want {
+		t.Errorf("a write fails after %s, the hold timer expires after %s", got, want)
 	}
 }
