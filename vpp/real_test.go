@@ -29,6 +29,7 @@ import (
 
 	"vpp-route-agent/internal/dataplanetest"
 	"vpp-route-agent/internal/fib"
+	"vpp-route-agent/internal/netlab"
 	"vpp-route-agent/internal/route"
 	"vpp-route-agent/vpp"
 )
@@ -56,9 +57,7 @@ func findVPP(t testing.TB) (bin, plugins string) {
 	if bin == "" {
 		var err error
 		if bin, err = exec.LookPath("vpp"); err != nil {
-			fmt.Println("data plane conformance: no vpp on PATH and no VPP_BIN: not run " +
-				"on a real VPP")
-			t.SkipNow()
+			t.Skip(netlab.ErrNoVPP)
 		}
 	}
 	return bin, os.Getenv("VPP_PLUGIN_PATH")

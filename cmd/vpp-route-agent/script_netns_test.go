@@ -24,7 +24,7 @@ const (
 
 func inLoopbackNamespace() bool { return os.Getenv(namespaceVariable) != "" }
 
-// enterLoopbackNamespace prepares the namespace that TestIPv6Scripts made for this process.
+// enterLoopbackNamespace prepares the namespace that TestScriptsInNamespaces made for this process.
 func enterLoopbackNamespace() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -46,9 +46,9 @@ func enterLoopbackNamespace() error {
 	return nil
 }
 
-// TestIPv6Scripts runs each of these scripts in a namespace of its own: they use the same addresses
-// and interfaces.
-func TestIPv6Scripts(t *testing.T) {
+// TestScriptsInNamespaces runs each of these scripts in a namespace of its own: they use the same
+// addresses and interfaces.
+func TestScriptsInNamespaces(t *testing.T) {
 	if inLoopbackNamespace() {
 		t.Skip("runs in the process outside")
 	}

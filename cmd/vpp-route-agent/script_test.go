@@ -83,7 +83,7 @@ func runScripts(t *testing.T, files []string, inKubernetes bool) {
 			return setUp(env, block.next(), children, inKubernetes)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "ipv6" || cond == "namespace" {
+			if cond == "namespace" {
 				return inLoopbackNamespace(), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)

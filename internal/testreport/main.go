@@ -146,13 +146,14 @@ func (r *report) show(name string) {
 	}
 }
 
-// said matches what a test logs: "file.go:12: text".
+// said matches what a test logs: "file.go:12: text". testscript.go logs a whole script at its end.
 var said = regexp.MustCompile(`^\s+\S+\.go:\d+: (.+)`)
 
 // reason is the last that a skipped test said.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {
-		if m := said.FindStringSubmatch(line); m != nil {
+		m := said.FindStringSubmatch(line)
+		if m != nil && !strings.Contains(line, "testscript.go:") {
 			return m[1]
 		}
 	}

@@ -61,6 +61,15 @@ func TestReport(t *testing.T) {
 				`{"Action":"skip","Package":"p","Test":"TestV"}` + "\n" + passing, []string{"VPP"},
 			false, []string{"promised part VPP"},
 		},
+		"a script that is skipped": {
+			`{"Action":"output","Package":"p","Test":"TestS/x",` +
+				`"Output":"    cmd.go:382: not here\n"}
+{"Action":"output","Package":"p","Test":"TestS/x",` +
+				`"Output":"    testscript.go:609: WORK=/tmp/x\n"}
+{"Action":"skip","Package":"p","Test":"TestS/x"}
+` + passing, nil, true,
+			[]string{"skipped: p TestS/x: not here"},
+		},
 		"a package without tests is silent": {
 			passing + `{"Action":"skip","Package":"q"}` + "\n", nil, true,
 			[]string{"1 passed, 0 failed, 1 skipped"},
