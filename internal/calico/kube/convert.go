@@ -81,7 +81,10 @@ var (
 		items: func(_ converter, place, name string, o object) []placed {
 			return []placed{{place, migrationItem(name, o)}}
 		}}
-	ipPools             = resource("ippools", calico.KindIPPool)
+	ipPools = kind{plural: "ippools", name: string(calico.KindIPPool),
+		items: func(_ converter, place, name string, o object) []placed {
+			return []placed{{place, poolItem(name, o)}}
+		}}
 	bgpConfigurations   = resource("bgpconfigurations", calico.KindBGPConfiguration)
 	bgpPeers            = resource("bgppeers", calico.KindBGPPeer)
 	bgpFilters          = resource("bgpfilters", calico.KindBGPFilter)
@@ -105,6 +108,40 @@ func resource(plural string, k calico.Kind) kind {
 			item.Name = name
 			return []placed{{place, item}}
 		}}
+}
+
+// poolItem is the item of an IPPool. One that Calico 2 wrote says in ipip what ipipMode says today:
+// Calico up to 3.31 goes by it, and later CRDs lack it (libcalico-go
+// lib/backend/k8s/resources/ippool.go).
+func poolItem(name string, o object) calico.Item {
+	var stored struct {
+		Spec struct {
+			IPIP *struct {
+				Enabled bool   `json:"enabled"`
+				Mode    string `json:"mode"`
+			} `json:"ipip"`
+		} `json:"spec"`
+	}
+	if err := unmarshal(o.json, &stored); err != nil {
+		return calico.Item{Name: name, Err: err}
+	}
+	item := calico.Decode(calico.Key{Kind: calico.KindIPPool, Name: o.name}, o.json)
+	item.Name = name
+	old := stored.Spec.IPIP
+	pool, usable := item.Value.(calico.IPPool)
+	if old == nil || !usable {
+		return item
+	}
+	switch {
+	case !old.Enabled:
+		pool.IPIPMode = calico.EncapNever
+	case old.Mode == "cross-subnet":
+		pool.IPIPMode = calico.EncapCrossSubnet
+	default:
+		pool.IPIPMode = calico.EncapAlways
+	}
+	item.Value = pool
+	return item
 }
 
 // blockItem is the item of an IPAMBlock, whose spec is what etcd has as a block.

@@ -403,6 +403,29 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// A pool that Calico 2 wrote says in ipip what ipipMode says today. Calico up to 3.31 has it in the
+// CRD and goes by it.
+func TestPoolOfCalico2(t *testing.T) {
+	for spec, want := range map[string]calico.EncapMode{
+		`"ipip":{"enabled":true,"mode":"always"}`:          calico.EncapAlways,
+		`"ipip":{"enabled":true}`:                          calico.EncapAlways,
+		`"ipip":{"enabled":true,"mode":"cross-subnet"}`:    calico.EncapCrossSubnet,
+		`"ipipMode":"Always","ipip":{"enabled":false}`:     calico.EncapNever,
+		`"ipipMode":"CrossSubnet","ipip":{"enabled":true}`: calico.EncapAlways,
+		`"ipipMode":"CrossSubnet","ipip":null`:             calico.EncapCrossSubnet,
+		`"ipipMode":"CrossSubnet"`:                         calico.EncapCrossSubnet,
+	} {
+		got := one(t, ipPools, converter{}, obj("pods", `{"spec":{"cidr":"10.1.0.0/16",`+spec+`}}`))
+		if pool, _ := got.Value.(calico.IPPool); pool.IPIPMode != want || got.Err != nil {
+			t.Errorf("%s: %q, %v", spec, pool.IPIPMode, got.Err)
+		}
+	}
+	bad := one(t, ipPools, converter{}, obj("pods", `{"spec":{"cidr":"10.1.0.0/16","ipip":7}}`))
+	if bad.Value != nil || fmt.Sprint(bad.Err) != "spec.ipip: cannot be a JSON number" {
+		t.Errorf("%+v", bad)
+	}
+}
+
 func TestReadObject(t *testing.T) {
 	for text, wrong := range map[string]string{
 		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}`:                        "",
