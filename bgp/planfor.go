@@ -130,6 +130,7 @@ func PlanWith(encapsulation []calico.Problem, self string, s *calico.Snapshot, o
 	problems = append(problems, besideFelix(self, o, s)...)
 	problems = append(problems, Unencrypted(self, s, o)...)
 	problems = append(problems, s.UnusedFelix(self)...)
+	problems = append(problems, s.AnnotatedFelix(self)...)
 	_, more = logLevel(self, s)
 	problems = append(problems, more...)
 	problems = append(problems, badBindMode(s)...)

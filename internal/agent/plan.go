@@ -173,7 +173,7 @@ func PlanWithoutBGP(self string, c *calico.Snapshot, o bgp.Options, f Facts) Pla
 	e, problems := ipam.Encapsulation(self, o.Tunnels, o.FelixTunnels, c)
 	p.encapsulate(e, self, c, o, f)
 	p.BGP.Problems = slices.Concat(problems, bgp.Unencrypted(self, c, o), c.UnusedFelix(self),
-		p.BGP.Problems)
+		c.AnnotatedFelix(self), p.BGP.Problems)
 	return p
 }
 

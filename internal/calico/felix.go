@@ -85,6 +85,30 @@ func (s *Snapshot) UnusedFelix(node string) (problems []Problem) {
 	return problems
 }
 
+// annotatedConfig begins the annotations that Felix takes in place of fields, by its own names
+// (libcalico-go lib/backend/syncersv1/updateprocessors/configurationprocessor.go).
+const annotatedConfig = "config.projectcalico.org/"
+
+// felixNames are Felix' names of the fields that are read here, in lower case.
+var felixNames = []string{"programclusterroutes", "ipv4normalroutepriority",
+	"ipv6normalroutepriority", "ipv4elevatedroutepriority", "ipv6elevatedroutepriority",
+	"livemigrationrouteconvergencetime", "ipinipmtu", "vxlanport", "vxlanvni", "vxlanmtu",
+	"vxlanmtuv6", "ipinipenabled", "vxlanenabled", "wireguardenabled", "wireguardenabledv6"}
+
+// AnnotatedFelix names the annotations that have Felix of a node work by other values than the
+// fields that are read here.
+func (s *Snapshot) AnnotatedFelix(node string) (problems []Problem) {
+	own, selecting, global := s.felixFor(node)
+	for _, f := range []FelixConfiguration{own, selecting, global} {
+		for _, name := range f.Annotated {
+			problems = append(problems, Problem{Resource: felixResource(f.Name), Harmless: true,
+				Err: "annotation " + name + ": Felix takes this in place of a field of the spec, " +
+					"and the agent does not"})
+		}
+	}
+	return problems
+}
+
 // FelixWith names the resource that sets a field of FelixOn(node); that of all nodes if none does.
 func FelixWith[T comparable](s *Snapshot, node string, field func(FelixConfiguration) T) string {
 	var nothing T
@@ -153,6 +177,7 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		VXLANEnabled:                      spec.VXLANEnabled,
 		WireguardEnabled:                  spec.WireguardEnabled,
 		WireguardEnabledV6:                spec.WireguardEnabledV6,
+		Annotated:                         annotatedFields(value),
 	}
 	if k.Name == "default" || strings.HasPrefix(k.Name, ownFelix("")) {
 		return f, nil // Calico ignores its nodeSelector
@@ -162,6 +187,24 @@ func decodeFelixConfiguration(k Key, value []byte) (FelixConfiguration, error) {
 		return f, partialError(wrapField("spec.nodeSelector", err).Error())
 	}
 	return f, nil
+}
+
+// annotatedFields returns the annotations that stand for felixNames, sorted.
+func annotatedFields(value []byte) (all []string) {
+	var stored struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(value, &stored) // what is no text is no annotation
+	for name := range stored.Metadata.Annotations {
+		field, is := strings.CutPrefix(name, annotatedConfig)
+		if is && slices.Contains(felixNames, strings.ToLower(field)) {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // created returns when a resource was made, in seconds since 1970; 0 where it does not say.

@@ -212,3 +212,32 @@ func TestFelixConfigurationsBySelector(t *testing.T) {
 		t.Errorf("%v are kept, want %v", kept, want)
 	}
 }
+
+// Felix takes an annotation in place of a field. It is named where the field is read here.
+func TestFelixAnnotations(t *testing.T) {
+	s := NewStore("edge-5")
+	put := func(name, annotations, spec string) {
+		s.Put(Key{Kind: KindFelixConfiguration, Name: name}.String(),
+			[]byte(`{"metadata":{"annotations":{`+annotations+`}},"spec":`+spec+`}`))
+	}
+	put("default", `"config.projectcalico.org/vxlanport":"8472",
+		"config.projectcalico.org/IpInIpMtu":"1400","config.projectcalico.org/BPFLogLevel":"info",
+		"example.org/VXLANVNI":"7"`, `{}`)
+	put("node.edge-6", `"config.projectcalico.org/VXLANVNI":"7"`, `{}`)
+	put("rack", `"config.projectcalico.org/VXLANVNI":"7"`, `{"nodeSelector":"has(rack)"}`)
+	put("other", `"config.projectcalico.org/VXLANMTU":"7"`, `{"nodeSelector":"!has(rack)"}`)
+	s.Put(Key{Kind: KindNode, Name: "edge-5"}.String(),
+		[]byte(`{"metadata":{"labels":{"rack":"r1"}},"spec":{}}`))
+	const why = ": Felix takes this in place of a field of the spec, and the agent does not"
+	want := []Problem{
+		{Resource: "FelixConfiguration(rack)", Harmless: true,
+			Err: "annotation config.projectcalico.org/VXLANVNI" + why},
+		{Resource: "FelixConfiguration(default)", Harmless: true,
+			Err: "annotation config.projectcalico.org/IpInIpMtu" + why},
+		{Resource: "FelixConfiguration(default)", Harmless: true,
+			Err: "annotation config.projectcalico.org/vxlanport" + why},
+	}
+	if got := s.Snapshot(1).AnnotatedFelix("edge-5"); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}

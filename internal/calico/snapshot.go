@@ -281,6 +281,8 @@ type FelixConfiguration struct {
 	// IPIPEnabled and VXLANEnabled replace what follows from the pools; nil, as below: not set.
 	IPIPEnabled, VXLANEnabled            *bool
 	WireguardEnabled, WireguardEnabledV6 *bool
+	// Annotated are the annotations that Felix takes in place of the fields above.
+	Annotated []string `json:",omitempty"`
 }
 
 // SecretKeyRef names a password. Calico's resource has no namespace.
