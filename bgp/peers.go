@@ -304,11 +304,11 @@ func (p *peering) compareRivals(a, b Peer) int {
 		return -1
 	}
 	byScope := cmp.Compare(precedence(a.Scope), precedence(b.Scope))
-	return cmp.Or(last(p.misses), byScope, last(offBGPPort))
+	return cmp.Or(last(p.Misses), byScope, last(offBGPPort))
 }
 
-// misses reports whether a session would dial a Calico node where that does not listen.
-func (p *peering) misses(w Peer) bool {
+// Misses reports whether a session would dial a Calico node where that does not listen.
+func (p *Planner) Misses(w Peer) bool {
 	return !w.Passive && w.CalicoNode != "" && w.Port != listenPort(w.CalicoNode, p.s)
 }
 

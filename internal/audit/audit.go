@@ -354,9 +354,14 @@ func (a *auditor) sessions() {
 		for _, p := range peers {
 			to, is := number[p.CalicoNode]
 			if is && ends[end{from, to, p.Address.Is6()}] {
+				outcome := "it stays down"
+				if planner.Misses(p) {
+					outcome = fmt.Sprintf("it comes up only if another speaker than %s's listens "+
+						"on port %d", p.CalicoNode, p.Port)
+				}
 				a.add(OneEndedSession, name+" "+p.CalicoNode, []string{name, p.CalicoNode},
-					"%s wants a session with %s (%s), by %s, and %s wants none: it stays down",
-					name, p.CalicoNode, p.Address, p.Source, p.CalicoNode)
+					"%s wants a session with %s (%s), by %s, and %s wants none: %s",
+					name, p.CalicoNode, p.Address, p.Source, p.CalicoNode, outcome)
 			}
 		}
 	}

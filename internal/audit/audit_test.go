@@ -218,6 +218,12 @@ func TestFind(t *testing.T) {
 			l.peers["one"] = calico.BGPPeer{Node: "a", PeerIP: "192.0.2.2", ASNumber: 64512,
 				ReversePeering: "Manual"}
 		}, []string{"one-ended-session a b a wants a session with b (192.0.2.2), by BGPPeer(one)"}},
+		"a session with another speaker on a node": {func(l *lab) {
+			l.mesh = false
+			l.peers["one"] = calico.BGPPeer{Node: "a", PeerIP: "192.0.2.2:1790", ASNumber: 65001}
+		}, []string{"one-ended-session a b a wants a session with b (192.0.2.2), by " +
+			"BGPPeer(one), and b wants none: it comes up only if another speaker than b's " +
+			"listens on port 1790"}},
 		"a session that both want": {func(l *lab) {
 			l.mesh = false
 			l.peers["one"] = calico.BGPPeer{Node: "a", PeerIP: "192.0.2.2", ASNumber: 64512}
