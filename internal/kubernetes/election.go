@@ -79,6 +79,7 @@ type Election struct {
 	since    time.Time
 	version  string // of the Lease while it is held; "": it is not
 	renewed  time.Time
+	unsure   bool // a write was not answered, and may have been done
 }
 
 // errHeld is for a Lease that somebody else holds.
@@ -230,11 +231,12 @@ func (e *Election) patch(ctx context.Context, l Lease, now time.Time) error {
 // took notes that the Lease was written, in a request that began at a time.
 func (e *Election) took(raw json.RawMessage, err error, at time.Time) error {
 	if err != nil {
+		e.unsure = e.unsure || statusOf(err) == 0
 		return err
 	}
 	var l Lease
 	_ = json.Unmarshal(raw, &l)
-	e.version, e.renewed = l.Metadata.ResourceVersion, at
+	e.version, e.renewed, e.unsure = l.Metadata.ResourceVersion, at, false
 	return nil
 }
 
@@ -258,16 +260,30 @@ func (e *Election) Annotate(ctx context.Context, name, value string) error {
 	}
 }
 
-// Release lets another process lead at once.
+// Release lets another process lead at once, also where the answer to a write was not awaited.
 func (e *Election) Release(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.version == "" {
-		return nil
-	}
-	body := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"holderIdentity":null}}`,
-		e.version)
+	version, unsure := e.version, e.unsure
 	e.version = ""
-	_, err := e.client.Patch(ctx, e.lease, []byte(body))
-	return err
+	for version != "" || unsure {
+		if version == "" {
+			spec, is, err := e.read(ctx)
+			if IsNotFound(err) || err == nil && valueOf(spec.Holder) != e.holder {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			version = is
+		}
+		body := fmt.Sprintf(
+			`{"metadata":{"resourceVersion":%q},"spec":{"holderIdentity":null}}`, version)
+		_, err := e.client.Patch(ctx, e.lease, []byte(body))
+		if !IsConflict(err) {
+			return err
+		}
+		version, unsure = "", true
+	}
+	return nil
 }

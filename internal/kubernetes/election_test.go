@@ -176,3 +176,49 @@ func TestWrites(t *testing.T) {
 		t.Errorf("an invalid object: %v", err)
 	}
 }
+
+// A process that ends while it gets the Lease, or writes it, gives it back all the same.
+func TestReleaseAfterAWriteWithoutAnAnswer(t *testing.T) {
+	t.Attr("part", "Kubernetes API, a stand-in")
+	unheard := func(s *kubetest.Server, write func(context.Context) error) {
+		t.Helper()
+		before := string(s.Object(leaseKind, "ns/leader"))
+		ctx, cancel := context.WithCancel(t.Context())
+		s.OnWrite(func(_, _, _ string) int { cancel(); return 0 })
+		if err := write(ctx); err == nil {
+			t.Error("it was answered")
+		}
+		s.OnWrite(nil)
+		for string(s.Object(leaseKind, "ns/leader")) == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	begin := func(e *kubernetes.Election) func(context.Context) error {
+		return func(ctx context.Context) error { return e.Acquire(ctx, func() {}) }
+	}
+	released := func(what string, s *kubetest.Server, e *kubernetes.Election) {
+		t.Helper()
+		if err := e.Release(t.Context()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if l := leaseOf(t, s); l.Spec.Holder != nil {
+			t.Errorf("%s: %s holds the Lease", what, *l.Spec.Holder)
+		}
+	}
+	s := kubetest.NewServer(t)
+	a, b := electionOn(t, s, "a", time.Minute), electionOn(t, s, "b", time.Minute)
+	unheard(s, begin(a))
+	released("a new Lease", s, a)
+	unheard(s, begin(b))
+	released("a free Lease", s, b)
+	acquire(t, a)
+	unheard(s, func(ctx context.Context) error { return a.Annotate(ctx, "x/y", "1") })
+	released("a held Lease", s, a)
+	acquire(t, a)
+	unheard(s, func(ctx context.Context) error { return a.Annotate(ctx, "x/y", "2") })
+	s.PutObject(leaseKind, []byte(`{"metadata":{"namespace":"ns","name":"leader"},`+
+		`"spec":{"holderIdentity":"b"}}`))
+	if err := a.Release(t.Context()); err != nil || *leaseOf(t, s).Spec.Holder != "b" {
+		t.Errorf("%v, %+v", err, leaseOf(t, s))
+	}
+}

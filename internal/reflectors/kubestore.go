@@ -168,9 +168,6 @@ func (s *kubeStore) attempt(ctx context.Context, c *Controller) error {
 	}
 	id := newID()
 	e := kubernetes.NewElection(s.Client, s.lease(leaderName), c.name+"_"+id, s.leadTime)
-	if err := e.Acquire(ctx, c.waits); err != nil {
-		return err
-	}
 	t := newKubeTerm(s, id, e, s.log)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -183,6 +180,9 @@ func (s *kubeStore) attempt(ctx context.Context, c *Controller) error {
 				"err", err)
 		}
 	}()
+	if err := e.Acquire(ctx, c.waits); err != nil {
+		return err
+	}
 	ctx, lose := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
