@@ -191,6 +191,32 @@ func TestProcessRunsInItsNamespaceAndIsKilledWithItsGroup(t *testing.T) {
 	waitFor(t, "the end of its processes", func() bool { return len(marked(l.prefix)) == 0 })
 }
 
+// Who has got the PID of a process that ended is not killed for it. What is left of the group is.
+func TestKillSparesWhoHasThePIDNow(t *testing.T) {
+	l := newLab(t)
+	start := must[*Process](t)
+	other := start(l.Start(Spec{Name: "other", Path: "sleep", Args: []string{"60"}}))
+	ended := start(l.Start(Spec{Name: "ended", Path: "true"}))
+	<-ended.Done()
+	reused := *ended
+	reused.cmd = &exec.Cmd{Process: &os.Process{Pid: other.PID()}}
+	check(t, errors.Join(reused.Kill(), reused.Stop()))
+	select {
+	case <-other.Done():
+		t.Errorf("it was killed: %v", other.Err())
+	case <-time.After(100 * time.Millisecond):
+	}
+	left := start(l.Start(Spec{Name: "left", Path: "sh", Args: []string{"-c", "sleep 60 &"}}))
+	<-left.Done()
+	check(t, left.Kill())
+	group := func() error { return syscall.Kill(-left.PID(), 0) }
+	for end := time.Now().Add(time.Minute); group() != syscall.ESRCH; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("what it left lives on")
+		}
+	}
+}
+
 func TestRunReturnsOutputOrReason(t *testing.T) {
 	l := newLab(t)
 	a, _, _ := line(t, l)

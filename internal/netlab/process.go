@@ -176,6 +176,9 @@ func (p *Process) Stop() error {
 
 // Kill ends the process and its group by SIGKILL and waits for it.
 func (p *Process) Kill() error {
+	if p.isReused() {
+		return nil
+	}
 	// also what a process that ended left of its group
 	err := syscall.Kill(-p.PID(), syscall.SIGKILL)
 	<-p.done
@@ -183,6 +186,17 @@ func (p *Process) Kill() error {
 		return fmt.Errorf("netlab: kill %s: %w", p.name, err)
 	}
 	return nil
+}
+
+// isReused reports whether p has ended and another process has its PID, which the kernel gives to
+// none while there is something left of p's group.
+func (p *Process) isReused() bool {
+	select {
+	case <-p.done:
+		return syscall.Kill(p.PID(), 0) != syscall.ESRCH
+	default:
+		return false
+	}
 }
 
 // await waits until ready returns nil, or p has ended.
