@@ -503,3 +503,28 @@ func (c *cluster) leases() (n int) {
 	}
 	return n
 }
+
+// Where others have written the goal and no watch has told of it yet, the agents are not noted
+// again and again without a pause.
+func TestNotingAgentsInVain(t *testing.T) {
+	t.Parallel()
+	c := newKubeCluster(t, "n1", "n2")
+	var attempts atomic.Int64
+	c.kube.OnWrite(func(verb, kind, name string) int {
+		if verb != "patch" || kind != "configmaps" || name != goalName {
+			return 0
+		}
+		attempts.Add(1)
+		return http.StatusConflict
+	})
+	c.start("a")
+	c.putGoal(`{"mode":"reflectors","config":{}}`)
+	await(t, "an attempt", func() bool { return attempts.Load() > 0 })
+	before := attempts.Load()
+	time.Sleep(5 * leastPause)
+	if n := attempts.Load() - before; n > 6 {
+		t.Errorf("%d attempts within %s", n, 5*leastPause)
+	}
+	c.kube.OnWrite(nil)
+	await(t, "the agents to be noted", func() bool { return len(c.look().agents) == 2 })
+}

@@ -115,7 +115,7 @@ func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err erro
 		stale = true
 	}
 	if noted, err := l.noteAgents(ctx); err != nil || noted {
-		return time.Time{}, err
+		return time.Now().Add(leastPause), err // or another change was not seen yet
 	}
 	if err := l.hearBirds(ctx); err != nil {
 		return next, err
