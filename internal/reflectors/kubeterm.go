@@ -71,7 +71,9 @@ func (d *kubeData) Put(r kubernetes.Resource, object []byte) {
 		if l, ok := d.now.leases[name]; ok && r.Plural == "leases" {
 			d.known.leases[name] = l
 		}
-		d.known.versions[kubePlace(r.Plural, name)] = d.now.versions[kubePlace(r.Plural, name)]
+		if !d.dirty { // else what came with an earlier version may not be known yet
+			d.known.versions[kubePlace(r.Plural, name)] = d.now.versions[kubePlace(r.Plural, name)]
+		}
 	}
 }
 

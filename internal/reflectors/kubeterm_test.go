@@ -27,3 +27,30 @@ func TestAListLacksANodeWhoseNameAPeerHas(t *testing.T) {
 		t.Errorf("peers after the list: %v", got)
 	}
 }
+
+// A kubelet writes its Node a moment after a step has: that the step was written is not known
+// before the Node is known as the step has it.
+func TestAWriteIsKnownWithItsContent(t *testing.T) {
+	d := &kubeData{changed: make(chan struct{}, 1), now: newKubeObjects()}
+	nodes := kubernetes.Resource{Version: "v1", Plural: "nodes"}
+	put := func(version, address string) {
+		d.Put(nodes, []byte(`{"metadata":{"name":"edge-1","resourceVersion":"`+version+`",`+
+			`"annotations":{"projectcalico.org/IPv4Address":"`+address+`"}}}`))
+	}
+	place := kubePlace("nodes", "edge-1")
+	put("5", "10.0.0.1/24")
+	d.publish(kubernetes.Published{Version: 5})
+	put("6", "10.0.0.1/24")
+	if got := d.known.versions[place]; got != 6 {
+		t.Errorf("version %d is known of a Node that has not changed, want 6", got)
+	}
+	put("7", "10.0.0.2/24")
+	put("8", "10.0.0.2/24")
+	if got := d.known.versions[place]; got != 6 {
+		t.Errorf("version %d is known, and what it has is not", got)
+	}
+	d.publish(kubernetes.Published{Version: 8})
+	if got := d.known.versions[place]; got != 8 {
+		t.Errorf("version %d is published, want 8", got)
+	}
+}
