@@ -266,6 +266,9 @@ func (t *kubeTerm) ask(ctx context.Context, q reflector.Question) (int64, error)
 }
 
 func (t *kubeTerm) endQuestion(ctx context.Context) error {
+	if !t.election.Leads() { // it may be another's question by now
+		return errLeadLost
+	}
 	_, err := t.store.Client.Patch(ctx, t.store.configMap(questionName),
 		encode(map[string]any{"data": nil}))
 	if kubernetes.IsNotFound(err) {

@@ -1,9 +1,12 @@
 package reflectors
 
 import (
+	"errors"
 	"testing"
 
+	"vpp-route-agent/bgp/reflector"
 	"vpp-route-agent/internal/kubernetes"
+	"vpp-route-agent/internal/testlog"
 )
 
 // A Node that a list lacks is gone, though an object of another kind with its name changes during
@@ -52,5 +55,21 @@ func TestAWriteIsKnownWithItsContent(t *testing.T) {
 	d.publish(kubernetes.Published{Version: 8})
 	if got := d.known.versions[place]; got != 8 {
 		t.Errorf("version %d is published, want 8", got)
+	}
+}
+
+// A controller that has stood still, and leads no more, leaves the question of the next one alone.
+func TestTheQuestionOfAnother(t *testing.T) {
+	t.Parallel()
+	c := newKubeCluster(t, "n1")
+	s := newKubeStore(*c.kube.controllerConfig(), testlog.New(t))
+	e := kubernetes.NewElection(s.Client, s.lease(leaderName), "a_1", s.leadTime)
+	question := encode(kubeQuestion{"2", 1, reflector.Question{Mesh: true}.Encode()})
+	c.kube.PutObject("configmaps", encode(map[string]any{
+		"metadata": map[string]string{"namespace": testNamespace, "name": questionName},
+		"data":     map[string]string{questionField: string(question)}}))
+	err := newKubeTerm(s, "1", e, s.log).endQuestion(t.Context())
+	if _, asked := c.kube.asked()["2"]; !asked || !errors.Is(err, errLeadLost) {
+		t.Errorf("%v, questions are %v", err, c.kube.asked())
 	}
 }
