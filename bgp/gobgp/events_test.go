@@ -177,16 +177,26 @@ func knows(log *slog.Logger, peers ...string) *Speaker {
 	return s
 }
 
-// A peer that is back by the time that the end of its session is looked at keeps its new session.
+// A peer that is back by the time that the end of its session is looked at keeps its new session,
+// also where GoBGP has not got to its paths yet.
 func TestExpiryOfASessionBeforeTheLast(t *testing.T) {
-	for _, back := range []bool{false, true} {
-		s, peer := knows(quietLog(), "192.0.2.1"), first("192.0.2.1")
+	peer := first("192.0.2.1")
+	for what, back := range map[string]func(*Speaker){
+		"away": nil,
+		"back": func(s *Speaker) { s.sessions.state(peer, true, time.Now()) },
+		"just back": func(s *Speaker) {
+			s.handleEvent(server.SessionEvent{Peer: named("192.0.2.1"), Kind: server.PeerUp})
+		},
+	} {
+		s := knows(quietLog(), "192.0.2.1")
 		s.sessions.state(peer, true, time.Now())
 		s.handleEvent(server.SessionEvent{Peer: named("192.0.2.1"), Kind: server.HoldTimerExpired})
 		s.sessions.state(peer, false, time.Now())
-		s.sessions.state(peer, back, time.Now())
-		if got := s.sessions.takeExpired(); (len(got) == 0) != back {
-			t.Errorf("back: %t; %v are taken out", back, got)
+		if back != nil {
+			back(s)
+		}
+		if got := s.sessions.takeExpired(); (len(got) == 0) != (back != nil) {
+			t.Errorf("%s: %v are taken out", what, got)
 		}
 	}
 }

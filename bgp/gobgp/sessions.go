@@ -325,7 +325,10 @@ func (ss *sessions) down(peer bgp.PeerID, reason error) {
 // cameUp clears the causes of an earlier session's end; lastError stays, as the reason why the
 // session last went down.
 func (ss *sessions) cameUp(peer bgp.PeerID) {
-	ss.with(peer, func(p *session) { p.cause, p.holdExpired, p.malformed = "", false, false })
+	ss.with(peer, func(p *session) {
+		p.cause, p.holdExpired, p.malformed = "", false, false
+		p.restart = false // that it is up comes later, in the order of paths
+	})
 }
 
 // takeExpired returns the peers that were ended by their hold timer since the last call.
