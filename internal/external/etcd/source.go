@@ -181,11 +181,12 @@ func (s *Source) listen(ctx context.Context) {
 	}
 }
 
-// decide ends transactions for which the data plane has answered.
+// decide ends transactions for which the data plane has answered. While more is being read, which
+// may be half a revision, they wait for the answer to that.
 func (s *Source) decide(a external.Answer) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	if !s.store.decide(a) {
+	if s.store.changed || s.store.listed != nil || !s.store.decide(a) {
 		return
 	}
 	state := s.store.state(s.store.revision, s.store.lists)

@@ -10,7 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"pgregory.net/rapid"
 
+	"vpp-route-agent/internal/etcd"
 	"vpp-route-agent/internal/external"
+	"vpp-route-agent/internal/testlog"
 )
 
 const (
@@ -179,6 +181,49 @@ func TestATransactionThatCannotBeKeptIsRolledBack(t *testing.T) {
 	state := await(t, s, "the transaction", func(external.Snapshot) bool { return true })
 	if got, want := inForce(state), "10.9.2.0/24 FAILED, config/transaction FAILED"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The data plane answers for one transaction while the next one is being read. That is read as a
+// whole, and published with its revision.
+func TestAnAnswerWhileATransactionIsRead(t *testing.T) {
+	for what, between := range map[string]int{"in its midst": 1, "before it is published": 2} {
+		s, err := New(Config{Etcd: etcd.Config{Endpoints: []string{"http://127.0.0.1:1"}},
+			Prefix: DefaultPrefix, Node: "edge-7", StateDir: t.TempDir(), Log: testlog.New(t)})
+		must(t, err)
+		read := func(revision int64, key, text string) {
+			s.store.At(revision)
+			s.store.Put(base+key, []byte(text))
+		}
+		published := func(revision int64) external.Snapshot {
+			t.Helper()
+			if !s.store.Changed() {
+				t.Errorf("%s: revision %d is not published", what, revision)
+			}
+			s.publish(etcd.Published{Revision: revision, Lists: 1})
+			return <-s.out
+		}
+		s.store.BeginList()
+		read(1, aKey, aText)
+		s.store.EndList(base)
+		first := published(1)
+		read(2, transactionKey, "")
+		read(2, aKey, aText2)
+		second := published(2)
+		read(3, transactionKey, "")
+		for i, key := range []string{bKey, cKey} {
+			read(3, key, map[string]string{bKey: bText, cKey: cText}[key])
+			if i+1 == between {
+				s.decide(answer(second, first, ""))
+			}
+		}
+		third := published(3)
+		s.decide(answer(third, second, cKey))
+		const want = "10.9.1.0/24/gw/10.0.0.2 weight 2, 10.9.2.0/24 FAILED, " +
+			"10.9.3.0/24 FAILED, config/transaction FAILED"
+		if got := inForce(<-s.out); got != want {
+			t.Errorf("%s: in the end\n%s, want\n%s", what, got, want)
+		}
 	}
 }
 
