@@ -273,13 +273,16 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 
 // finish confirms an atomic change or rolls it back, however long that takes.
 func (s *Source) finish(c Change, txn int64, results []Result) error {
-	for s.await(s.running, c, txn, results) != nil {
+	for {
+		s.mu.Lock()
+		next := s.answered // before: what comes while one is looked at is one more
+		s.mu.Unlock()
+		if s.await(s.running, c, txn, results) == nil {
+			break
+		}
 		if s.running.Err() != nil {
 			return unanswered(txn, errStops)
 		}
-		s.mu.Lock()
-		next := s.answered
-		s.mu.Unlock()
 		select {
 		case <-next:
 		case <-s.running.Done():

@@ -291,6 +291,41 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
+// The data plane is back at the moment at which a change has heard that it is away.
+func TestTheDataPlaneIsBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := s.Do(ctx, Change{Client: Name, Source: Name, Puts: puts(1), Atomic: true})
+			ended <- err
+		}()
+		synctest.Wait()
+		back := external.Answer{Revision: 1, Verdicts: []external.Verdict{
+			{Source: Name, Key: item(1, "").Key, State: external.Configured}}}
+		s.mu.Lock()
+		s.answer = &answer{Answer: external.Answer{Revision: 1, Away: "it restarts"},
+			byItem: func() map[itemID]*external.Verdict { // is called when it is looked at
+				s.Answer(back)
+				return nil
+			}}
+		close(s.answered)
+		s.answered = make(chan struct{})
+		s.mu.Unlock()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the answer was not heard")
+		}
+	})
+}
+
 // A change of nothing is held to it, too.
 func TestAllOrNothingOfWhatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
