@@ -156,7 +156,7 @@ func TestPeersWhileGoBGPIsBlocked(t *testing.T) {
 			t.Errorf("states %+v", got)
 		}
 	}
-	if took := time.Since(start); took > 2*listPatience {
+	if took := time.Since(start); took > 10*listPatience { // each for itself would take twice that
 		t.Errorf("20 questions took %s", took)
 	}
 	close(free)

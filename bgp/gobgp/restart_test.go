@@ -112,7 +112,7 @@ func TestPassedOnRoutesAreWaitedFor(t *testing.T) {
 	set(t, n)
 	start := time.Now()
 	eventually(t, "the router has all", true, router.hasAll)
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > learnedDeferral/2 {
 		t.Errorf("the router has all %s after the last peer was complete, want not to wait "+
 			"for the deferral", took)
 	}

@@ -280,7 +280,7 @@ func kubernetesWatches(ctx context.Context, t *trial) error {
 	if err := testcluster.Pause(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	if err := t.converged(ctx, time.Second); err != nil {
+	if err := t.converged(ctx, 10*time.Second); err != nil { // looking takes its time, too
 		return fmt.Errorf("after a list that lags behind: %w", err)
 	}
 	t.kube.Catch()
