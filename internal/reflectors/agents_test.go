@@ -7,9 +7,11 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +78,24 @@ func (s datastore) Status() agent.DatastoreStatus { return agent.DatastoreStatus
 // variables that all read. Later ones find them as they want them.
 var starting sync.Mutex
 
+// lastPort counts, so that agents of several tests do not meet.
+var lastPort atomic.Int64
+
+// freePort is below those that the kernel takes for dials, of which agents make many: one of them
+// may take the port before an agent listens on it.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 1000 {
+		port := 20000 + (100*os.Getpid()+int(lastPort.Add(1)))%10000
+		if l, err := net.Listen("tcp4", fmt.Sprintf("127.0.7.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
 // newAgents runs an agent on each node.
 func newAgents(t *testing.T, nodes ...string) *agents {
 	t.Attr("part", "GoBGP 3.37.0 peers on loopback")
@@ -83,11 +103,7 @@ func newAgents(t *testing.T, nodes ...string) *agents {
 	dir := t.TempDir()
 	e, err := calicotest.StartEtcd(calicotest.EtcdOptions{Dir: dir})
 	must(t, err)
-	free, err := net.Listen("tcp4", "127.0.7.1:0")
-	must(t, err)
-	port := free.Addr().(*net.TCPAddr).Port
-	free.Close()
-	a := &agents{t: t, etcd: e, dir: dir, nodes: nodes, port: port,
+	a := &agents{t: t, etcd: e, dir: dir, nodes: nodes, port: freePort(t),
 		routes: map[string]map[netip.Prefix][]netip.Addr{},
 		ends:   map[string]context.CancelFunc{}}
 	t.Cleanup(func() { a.etcd.Close() })
