@@ -1,8 +1,11 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -33,6 +36,9 @@ type Gap struct {
 
 // GapWatch records gaps until it is stopped.
 type GapWatch struct {
+	ns   *Namespace
+	mark int           // metric of a route that tells how far it has read
+	read chan struct{} // closed when it has read the mark, or reads no more
 	done chan struct{}
 	wg   sync.WaitGroup
 	gaps []Gap
@@ -41,7 +47,8 @@ type GapWatch struct {
 // WatchGaps records the gaps of BIRD's routes in the namespace. One that is too long is not a
 // replacement and is ignored.
 func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
-	w := &GapWatch{done: make(chan struct{})}
+	w := &GapWatch{ns: n, mark: 1 + rand.IntN(math.MaxInt32), read: make(chan struct{}),
+		done: make(chan struct{})}
 	updates, fd := make(chan netlink.RouteUpdate), n.FD()
 	err := netlink.RouteSubscribeWithOptions(updates, w.done, netlink.RouteSubscribeOptions{
 		Namespace: &fd, ReceiveBufferSize: 8 << 20, ReceiveBufferForceSize: true,
@@ -62,9 +69,14 @@ func (n *Namespace) WatchGaps(log *slog.Logger) (*GapWatch, error) {
 }
 
 func (w *GapWatch) note(updates <-chan netlink.RouteUpdate) {
+	read := sync.OnceFunc(func() { close(w.read) })
+	defer read()
 	gone := map[netip.Prefix]time.Time{}
 	var last netip.Prefix // deleted by the last change; zero: that was no delete
 	for u := range updates {
+		if u.Type == unix.RTM_DELROUTE && u.Priority == w.mark {
+			read()
+		}
 		if u.Protocol != unix.RTPROT_BIRD || u.Dst == nil {
 			continue
 		}
@@ -89,8 +101,17 @@ func (w *GapWatch) note(updates <-chan netlink.RouteUpdate) {
 	}
 }
 
-// Stop ends the watch and returns the gaps.
+// Stop ends the watch when it has read all that has happened, and returns the gaps.
 func (w *GapWatch) Stop() []Gap {
+	mark := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("198.19.255.255/32")), // RFC 2544
+		Type: unix.RTN_BLACKHOLE, Priority: w.mark}
+	h := w.ns.Handle()
+	if errors.Join(h.RouteAdd(mark), h.RouteDel(mark)) == nil {
+		select {
+		case <-w.read:
+		case <-time.After(30 * time.Second):
+		}
+	}
 	close(w.done)
 	w.wg.Wait()
 	return w.gaps
