@@ -127,7 +127,7 @@ func listenEcho(c FlowConfig) (*net.IPConn, error) {
 }
 
 // stamped has the kernel say when each packet came in: a reader may be late on a busy machine.
-func stamped(conn *net.IPConn) error {
+func stamped(conn syscall.Conn) error {
 	return withSocket(conn, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	})

@@ -77,7 +77,7 @@ func StartPairs(c PairsConfig) (*Pairs, error) {
 		})
 		if err == nil {
 			p.hosts = append(p.hosts, host)
-			err = roomy(host.conn)
+			err = errors.Join(roomy(host.conn), stamped(host.conn))
 		}
 		if err != nil {
 			p.close()
@@ -128,16 +128,17 @@ func (p *Pairs) send(from int) {
 }
 
 func (p *Pairs) receive(h *pairHost) {
-	buf := make([]byte, 1500)
+	buf, control := make([]byte, 1500), make([]byte, 64)
 	for {
-		n, _, err := h.conn.ReadFromUDPAddrPort(buf)
+		n, c, _, _, err := h.conn.ReadMsgUDPAddrPort(buf, control)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil || n != pairSize || binary.BigEndian.Uint64(buf) != p.mark {
 			continue
 		}
-		took := time.Since(p.began) - time.Duration(binary.BigEndian.Uint64(buf[24:]))
+		took := arrival(control[:c]).Sub(p.began) -
+			time.Duration(binary.BigEndian.Uint64(buf[24:]))
 		h.count(int(binary.BigEndian.Uint64(buf[8:])), int(binary.BigEndian.Uint64(buf[16:])), took)
 	}
 }

@@ -45,3 +45,22 @@ func TestPairs(t *testing.T) {
 		}
 	}
 }
+
+// Who reads late is on a busy machine: when a packet came in, the kernel says.
+func TestPairsOfALateReader(t *testing.T) {
+	l := newLab(t)
+	a, _, b := line(t, l)
+	const timeout = 2 * time.Second
+	p, err := StartPairs(PairsConfig{
+		Hosts: []Host{{a, addr("10.0.1.2")}, {b, addr("10.0.2.2")}}, Port: 4789, Timeout: timeout,
+	})
+	check(t, err)
+	waitFor(t, "packets", func() bool { return p.Reports()[0].Received > 0 })
+	late := p.hosts[1]
+	late.mu.Lock()
+	time.Sleep(timeout + timeout/2)
+	late.mu.Unlock()
+	if r := p.Stop()[0]; r.Lost > 0 {
+		t.Errorf("to the late reader %s", r)
+	}
+}
