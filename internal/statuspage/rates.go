@@ -127,6 +127,9 @@ func (h *hour) read(now time.Time, c agent.Counters) lastHour {
 	} else if n > 0 {
 		oldest = h.copies[0]
 	}
+	if oldest.at.After(now) { // c was read before the first sample
+		oldest = copied{now, c.Delays, c.Steps}
+	}
 	out.Since = oldest.at.UnixMilli()
 	out.Delays = delaysSince(c.Delays, oldest.delays)
 	out.Decide = stepsSince(c.Steps.Decide, oldest.steps.Decide)

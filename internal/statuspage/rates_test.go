@@ -58,6 +58,20 @@ func TestTheFirstSampleHasNoRate(t *testing.T) {
 	}
 }
 
+// The counters of an answer may be older than the first sample, which is taken meanwhile.
+func TestTheFirstSampleComesBeforeAnAnswer(t *testing.T) {
+	var h hour
+	asked := time.Unix(1_700_000_000, 0)
+	var before, after agent.Counters
+	before.Delays.Counts[3], before.Delays.Sum = 4, time.Second
+	after.Delays.Counts[3], after.Delays.Sum = 6, 3*time.Second
+	h.take(asked.Add(time.Millisecond), after)
+	got := h.read(asked, before)
+	if d := got.Delays; d.Counts[3] != 0 || d.Sum != 0 || got.Since != asked.UnixMilli() {
+		t.Errorf("since %d: %d events, %v s", got.Since, d.Counts[3], d.Sum)
+	}
+}
+
 // Samples are taken whether a page is open or not, and nothing else is asked of the agent.
 func TestSamplesAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
