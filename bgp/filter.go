@@ -237,15 +237,18 @@ func withoutLength(r calico.BGPFilterRule) (a netip.Addr, is bool) {
 	return a, err == nil && a.Zone() == "" && r.PrefixLength == nil
 }
 
-// readPrefix reads cidr, matchOperator and prefixLength.
+// readPrefix reads cidr, and matchOperator and prefixLength, which have no effect without it, as in
+// confd (pkg/resource/template/template_funcs.go).
 func (m *Match) readPrefix(r calico.BGPFilterRule, f family) (remark string, err error) {
 	switch {
-	case r.CIDR == "" && r.MatchOperator == "" && r.PrefixLength == nil:
-		return "", nil
+	case r.CIDR == "" && r.MatchOperator != "":
+		return "matchOperator without cidr has no effect", nil
 	case r.CIDR == "" && r.PrefixLength != nil:
-		return "", errors.New("prefixLength without cidr")
-	case r.CIDR == "" || r.MatchOperator == "":
-		return "", errors.New("cidr and matchOperator are given together or not at all")
+		return "prefixLength without cidr has no effect", nil
+	case r.CIDR == "":
+		return "", nil
+	case r.MatchOperator == "":
+		return "", errors.New("cidr without matchOperator")
 	}
 	given, err := netip.ParsePrefix(r.CIDR)
 	a, bare := withoutLength(r)

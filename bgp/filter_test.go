@@ -46,6 +46,13 @@ func TestMatchPrefix(t *testing.T) {
 		remark string
 	}{
 		{filterRule{}, "0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8", ""},
+		// calicoctl refuses these, an API server does not; confd looks at both beside cidr alone.
+		{filterRule{MatchOperator: "NotIn"},
+			"0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8",
+			"matchOperator without cidr has no effect"},
+		{filterRule{PrefixLength: length(intp(8), intp(8))},
+			"0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32 11.0.0.0/8",
+			"prefixLength without cidr has no effect"},
 		{filterRule{CIDR: "10.0.0.0/8", MatchOperator: "In"},
 			"10.0.0.0/8 10.1.0.0/16 10.1.2.0/24 10.1.2.3/32", ""},
 		{filterRule{CIDR: "10.0.0.0/8", MatchOperator: "NotIn"}, "0.0.0.0/0 11.0.0.0/8", ""},
@@ -257,10 +264,7 @@ func TestBadRules(t *testing.T) {
 		want string
 	}{
 		{filterRule{}, `action "" is neither Accept nor Reject`},
-		{accept(filterRule{CIDR: "10.0.0.0/8"}),
-			"cidr and matchOperator are given together or not at all"},
-		{accept(filterRule{MatchOperator: "In"}),
-			"cidr and matchOperator are given together or not at all"},
+		{accept(filterRule{CIDR: "10.0.0.0/8"}), "cidr without matchOperator"},
 		{accept(filterRule{CIDR: "10.0.0.0/8", MatchOperator: "Inside"}),
 			`matchOperator "Inside" is none of Equal, NotEqual, In, NotIn`},
 		{accept(filterRule{CIDR: "10.0.0.1/8", MatchOperator: "In"}),
@@ -272,7 +276,6 @@ func TestBadRules(t *testing.T) {
 			`cidr "fe80::1%eth0" is not a prefix`},
 		{accept(filterRule{CIDR: "10.0.0.1", MatchOperator: "In", PrefixLength: &lengthRange{}}),
 			`cidr "10.0.0.1" is not a prefix`}, // as confd
-		{accept(filterRule{PrefixLength: &lengthRange{}}), "prefixLength without cidr"},
 		{accept(filterRule{Source: "LocalPeers"}), `source "LocalPeers" is not RemotePeers`},
 		{accept(filterRule{PeerType: "cBGP"}), `peerType "cBGP" is neither eBGP nor iBGP`},
 		{accept(filterRule{Interface: "[a"}), `interface "[a" is not a pattern`},
@@ -368,17 +371,14 @@ func TestSessionsWithFilters(t *testing.T) {
 			"BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) cannot be read"},
 		{"a Reject that makes no sense", tor, 64900,
 			filtered(rule(func(r *calico.BGPFilterRule) { r.CIDR = "x" })), false,
-			"BGPFilter(f): exportV4[0] is left out: cidr and matchOperator are given " +
-				"together or not at all\n" +
+			"BGPFilter(f): exportV4[0] is left out: cidr without matchOperator\n" +
 				"BGPPeer(x): the session to 192.0.2.1 is not brought up: BGPFilter(f) " +
-				"exportV4[0] cannot be carried out: cidr and matchOperator are given " +
-				"together or not at all"},
+				"exportV4[0] cannot be carried out: cidr without matchOperator"},
 		{"a Reject that makes no sense in the other family", tor, 64900,
 			filtered(calico.BGPFilter{Name: "f",
 				ExportV6: []filterRule{{CIDR: "x", Action: "Reject"}}}),
 			true,
-			"BGPFilter(f): exportV6[0] is left out: cidr and matchOperator are given " +
-				"together or not at all"},
+			"BGPFilter(f): exportV6[0] is left out: cidr without matchOperator"},
 		{"priority towards the only peer", tor, 64900, filtered(priority), true, ""},
 		{"priority towards eBGP beside eBGP", tor, 64900,
 			and(filtered(priority), beside("192.0.2.2", 64901)), true, ""},
