@@ -191,7 +191,6 @@ type state struct {
 	applied        applied
 	peersAwaited   string // what isWithdrawn waits for; "" if for no peer
 	lostNodes      *GuardStatus
-	nodeMTUs       ipam.MTUs // Facts.NodeMTUs
 }
 
 // New returns an Agent that does nothing until Run.

@@ -43,11 +43,11 @@ func (a *Agent) facts(now time.Time) Facts {
 	f.HeldNodes, f.Former = a.heldNodes(now), a.formerForms(now)
 	f.InterfacesRead, f.NodeMTUs = a.plannedWith.InterfacesRead, a.plannedWith.NodeMTUs
 	if facts := a.cfg.FIB.Facts(); facts.Identity != "" {
-		a.state.nodeMTUs = mtusOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
+		mtus := mtusOf(a.snapshot.Nodes[a.cfg.Node], facts.Interfaces)
 		// Tunnels stay as they are while the address is away.
 		f.InterfacesRead = true
-		f.NodeMTUs.IPv4 = cmp.Or(a.state.nodeMTUs.IPv4, f.NodeMTUs.IPv4)
-		f.NodeMTUs.IPv6 = cmp.Or(a.state.nodeMTUs.IPv6, f.NodeMTUs.IPv6)
+		f.NodeMTUs.IPv4 = cmp.Or(mtus.IPv4, f.NodeMTUs.IPv4)
+		f.NodeMTUs.IPv6 = cmp.Or(mtus.IPv6, f.NodeMTUs.IPv6)
 	}
 	for _, r := range a.plan.Own {
 		if a.cfg.FIB.Programmed(r) {

@@ -323,7 +323,7 @@ func (a *Agent) Status() Status {
 		if at := a.dataplaneStats().LastContact; !at.IsZero() {
 			s.FIB.LastContact = &at
 		}
-		s.FIB.Tunnels = tunnelCounts(a.Tunnels(), now.tunnelProblem())
+		s.FIB.Tunnels = tunnelCounts(a.Tunnels(), now.tunnelProblem(a.cfg.FIB.Facts()))
 		if now.lostNodes != nil {
 			s.FIB.Guard = append(s.FIB.Guard, *now.lostNodes)
 		}

@@ -59,12 +59,17 @@ func (a *Agent) heldNodes(now time.Time) (held route.Nodes) {
 }
 
 // tunnelProblem says why no tunnelled packets arrive. The data plane takes those alone that come
-// for an address of its own.
-func (s *state) tunnelProblem() string {
+// for an address of its own, whatever the Node says meanwhile.
+func (s *state) tunnelProblem(facts route.Facts) string {
+	if facts.Identity == "" {
+		return ""
+	}
 	for _, o := range s.plan.Tunnels {
 		l, isLink := o.(route.Link)
-		if !isLink || l.Source.Is4() && s.nodeMTUs.IPv4 > 0 ||
-			l.Source.Is6() && s.nodeMTUs.IPv6 > 0 {
+		if !isLink {
+			continue
+		}
+		if _, there := interfaceWith(l.Source, facts.Interfaces); there {
 			continue
 		}
 		return fmt.Sprintf("no interface of the data plane has %s, this node's address: packets "+

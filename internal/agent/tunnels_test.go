@@ -165,13 +165,54 @@ func TestTunnelProblem(t *testing.T) {
 		mtusOf(calico.Node{IPv4: pfx("192.0.2.1/24")}, links) != (ipam.MTUs{}) {
 		t.Error("the uplink is not found")
 	}
-	for mtu, want := range map[uint16]bool{0: true, 1500: false} {
-		s := state{plan: p, nodeMTUs: ipam.MTUs{IPv4: mtu}}
-		if (s.tunnelProblem() != "") != want {
-			t.Errorf("MTU %d: %q", mtu, s.tunnelProblem())
+	for name, x := range map[string]struct {
+		facts route.Facts
+		want  bool
+	}{
+		"the address is the kernel's": {route.Facts{Identity: "one"}, true},
+		"it is the data plane's":      {route.Facts{Identity: "one", Interfaces: links}, false},
+		"there is no data plane":      {route.Facts{}, false},
+	} {
+		if s := (&state{plan: p}); (s.tunnelProblem(x.facts) != "") != x.want {
+			t.Errorf("%s: %q", name, s.tunnelProblem(x.facts))
 		}
 	}
-	if s := (&state{}); s.tunnelProblem() != "" {
+	if s := (&state{}); s.tunnelProblem(route.Facts{Identity: "one"}) != "" {
 		t.Error("there is a problem without tunnels")
 	}
+}
+
+// Tunnels outlive what the Node says: its IPv4 address, or all of it. Packets still come in.
+func TestNodeWithoutAddressHasNoTunnelProblem(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.stop()
+		n.start(t, filepath.Join(t.TempDir(), "journal"), func(c *Config) {
+			c.BGP = bgp.Options{Tunnels: []route.Encap{route.IPIP}}
+		})
+		c := encapsulated(calico.EncapAlways)
+		own := c.Nodes["a"].IPv4
+		n.dataplane.facts <- route.Facts{Identity: "one", Interfaces: []route.Interface{{
+			Name: "eth0", Index: 1, Up: true, MTU: 1500, Addresses: []netip.Prefix{own}}}}
+		n.snapshots <- c
+		time.Sleep(10 * time.Second)
+		for name, change := range map[string]func(map[string]calico.Node){
+			"no Node": func(all map[string]calico.Node) { delete(all, "a") },
+			"IPv6 alone": func(all map[string]calico.Node) {
+				me := all["a"]
+				me.IPv4, me.IPv6 = netip.Prefix{}, pfx("fd00::1/64")
+				all["a"] = me
+			},
+		} {
+			c := encapsulated(calico.EncapAlways)
+			change(c.Nodes)
+			n.snapshots <- c
+			time.Sleep(5 * time.Second)
+			count := n.agent.Status().FIB.Tunnels
+			if count == nil || count.Problem != "" {
+				t.Errorf("%s: %+v", name, count)
+			}
+			n.snapshots <- encapsulated(calico.EncapAlways)
+			time.Sleep(5 * time.Second)
+		}
+	})
 }
