@@ -338,7 +338,7 @@ func writeTunnelLine(b *strings.Builder, t *agent.TunnelCounts) {
 func printTunnels(w io.Writer, all []agent.TunnelStatus) error {
 	if len(all) == 0 {
 		_, err := io.WriteString(w, "there is no tunnel: no pool encapsulates, there is no "+
-			"other node, or `status` says what is missing\n")
+			"other node, or `status` or `routes` says what is missing\n")
 		return err
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
