@@ -86,6 +86,7 @@ func PoolForms(self string, tunnels []route.Encap, felix bool, s *calico.Snapsho
 func poolForms(self string, tunnels []route.Encap, felix bool,
 	s *calico.Snapshot) (pools []route.Pool, problems []calico.Problem) {
 	me, settings, routesIPIP := s.Nodes[self], s.FelixOn(self), s.FelixRoutesIPIP(self)
+	me.Name = self // in reasons, also where there is no such Node
 	for _, p := range Pools(s) {
 		pool, more := encapPool(p, me, settings, tunnels)
 		if felix && (pool.Encap == route.VXLAN || pool.Encap == route.IPIP && routesIPIP) {

@@ -122,6 +122,12 @@ func TestPoolWaitsForOwnAddresses(t *testing.T) {
 			t.Errorf("%s: got %s, %q, want %q", name, leavesText(l), l.Reason(), tc.want)
 		}
 	}
+
+	delete(s.Nodes, "me") // without BGP the agent goes on
+	e, _ := Encapsulation("me", allTunnels, false, s)
+	if got := e.PoolOf(pfx("10.1.0.0/26")).Waits; !strings.Contains(got, "Node(me)") {
+		t.Errorf("no Node: %q", got)
+	}
 }
 
 func TestPoolWaitsForFelix(t *testing.T) {
