@@ -164,20 +164,24 @@ func TestVXLANTunnels(t *testing.T) {
 func TestBoundsOfFelixSettings(t *testing.T) {
 	s := overlayCluster()
 	e, _ := Encapsulation("a", allTunnels, false, s)
-	for set, want := range map[calico.FelixConfiguration]string{
-		{}: "4096 4789 1450",
-		{VXLANVNI: -1, VXLANPort: -1, VXLANMTU: -1}:                "4096 4789 1450",
-		{VXLANVNI: 1, VXLANPort: 1, VXLANMTU: 68}:                  "1 1 68",
-		{VXLANVNI: 1, VXLANPort: 1, VXLANMTU: 67}:                  "1 1 1450",
-		{VXLANVNI: 1<<24 - 1, VXLANPort: 65535, VXLANMTU: 65535}:   "16777215 65535 65535",
-		{VXLANVNI: 1 << 24, VXLANPort: 1 << 16, VXLANMTU: 1 << 16}: "4096 4789 1450",
+	for _, tc := range []struct {
+		vni, port, mtu int
+		want           string
+	}{
+		{0, 0, 0, "4096 4789 1450"},
+		{-1, -1, -1, "4096 4789 1450"},
+		{1, 1, 68, "1 1 68"},
+		{1, 1, 67, "1 1 1450"},
+		{1<<24 - 1, 65535, 65535, "16777215 65535 65535"},
+		{1 << 24, 1 << 16, 1 << 16, "4096 4789 1450"},
 	} {
-		s.Felix = map[string]calico.FelixConfiguration{"default": set}
+		s.Felix = map[string]calico.FelixConfiguration{"default": {VXLANVNI: tc.vni,
+			VXLANPort: tc.port, VXLANMTU: tc.mtu}}
 		for _, o := range Tunnels("a", e, s, MTUs{IPv4: 1500}, false, nil) {
 			l, ok := o.(route.Link)
 			got := fmt.Sprint(l.VXLAN.VNI, l.VXLAN.Port, l.MTU)
-			if ok && l.Name == "vxlan.calico" && got != want {
-				t.Errorf("%+v: %s, want %s", set, got, want)
+			if ok && l.Name == "vxlan.calico" && got != tc.want {
+				t.Errorf("%+v: %s", tc, got)
 			}
 		}
 	}
