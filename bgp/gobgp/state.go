@@ -124,12 +124,17 @@ func deferring(listed *api.GracefulRestart, up time.Duration) bool {
 }
 
 // waitingFor says what a session waits for that never was up and of which GoBGP reported no error.
-// GoBGP has failed dials only in its debug log.
+// GoBGP has failed dials only in its debug log. What has another password, or none, is dropped
+// without a response (RFC 2385 §2).
 func waitingFor(p bgp.Peer) string {
+	silence := "the peer has not answered"
 	if p.Passive {
-		return "the peer has not dialled"
+		silence = "the peer has not dialled"
 	}
-	return "the peer has not answered"
+	if p.Password != nil {
+		silence += ", or not with the password of this session"
+	}
+	return silence
 }
 
 // isMissing reports whether this host lacks an address: no peer is dialled from there, and none can

@@ -8,7 +8,25 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/server"
 
 	"vpp-route-agent/bgp"
+	"vpp-route-agent/internal/calico"
 )
+
+// TestSilence: a wrong password looks like silence.
+func TestSilence(t *testing.T) {
+	password := &calico.SecretKeyRef{Name: "bgp", Key: "tor"}
+	for want, p := range map[string]bgp.Peer{
+		"the peer has not answered": {},
+		"the peer has not dialled":  {Passive: true},
+		"the peer has not answered, or not with the password of this session": {
+			Password: password},
+		"the peer has not dialled, or not with the password of this session": {
+			Passive: true, Password: password},
+	} {
+		if got := waitingFor(p); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
 
 // TestOwnAddressIsMissing: what a session without an end of ours says of the peer would be wrong.
 func TestOwnAddressIsMissing(t *testing.T) {
