@@ -184,10 +184,12 @@ func TestReleaseAfterAWriteWithoutAnAnswer(t *testing.T) {
 		t.Helper()
 		before := string(s.Object(leaseKind, "ns/leader"))
 		ctx, cancel := context.WithCancel(t.Context())
-		s.OnWrite(func(_, _, _ string) int { cancel(); return 0 })
+		gone := make(chan struct{})
+		s.OnWrite(func(_, _, _ string) int { cancel(); <-gone; return 0 })
 		if err := write(ctx); err == nil {
 			t.Error("it was answered")
 		}
+		close(gone)
 		s.OnWrite(nil)
 		for string(s.Object(leaseKind, "ns/leader")) == before {
 			time.Sleep(time.Millisecond)
