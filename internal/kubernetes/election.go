@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -79,7 +80,7 @@ type Election struct {
 	since    time.Time
 	version  string // of the Lease while it is held; "": it is not
 	renewed  time.Time
-	unsure   bool // a write was not answered, and may have been done
+	unsure   bool // a write was not answered, or with 5xx, and may have been done
 }
 
 // errHeld is for a Lease that somebody else holds.
@@ -231,7 +232,8 @@ func (e *Election) patch(ctx context.Context, l Lease, now time.Time) error {
 // took notes that the Lease was written, in a request that began at a time.
 func (e *Election) took(raw json.RawMessage, err error, at time.Time) error {
 	if err != nil {
-		e.unsure = e.unsure || statusOf(err) == 0
+		status := statusOf(err)
+		e.unsure = e.unsure || status == 0 || status >= http.StatusInternalServerError
 		return err
 	}
 	var l Lease
@@ -260,7 +262,7 @@ func (e *Election) Annotate(ctx context.Context, name, value string) error {
 	}
 }
 
-// Release lets another process lead at once, also where the answer to a write was not awaited.
+// Release lets another process lead at once, also where it is not known whether a write was done.
 func (e *Election) Release(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

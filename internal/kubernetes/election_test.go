@@ -209,6 +209,7 @@ func TestReleaseAfterAWriteWithoutAnAnswer(t *testing.T) {
 	}
 	s := kubetest.NewServer(t)
 	a, b := electionOn(t, s, "a", time.Minute), electionOn(t, s, "b", time.Minute)
+	c := electionOn(t, s, "c", time.Minute)
 	unheard(s, begin(a))
 	released("a new Lease", s, a)
 	unheard(s, begin(b))
@@ -216,6 +217,16 @@ func TestReleaseAfterAWriteWithoutAnAnswer(t *testing.T) {
 	acquire(t, a)
 	unheard(s, func(ctx context.Context) error { return a.Annotate(ctx, "x/y", "1") })
 	released("a held Lease", s, a)
+	s.OnWrite(func(_, _, _ string) int {
+		s.PutObject(leaseKind, []byte(`{"metadata":{"namespace":"ns","name":"leader"},`+
+			`"spec":{"holderIdentity":"c"}}`))
+		return http.StatusGatewayTimeout
+	})
+	if err := begin(c)(t.Context()); err == nil {
+		t.Error("a write that timed out in the API server is taken as done")
+	}
+	s.OnWrite(nil)
+	released("a write that timed out in the API server", s, c)
 	acquire(t, a)
 	unheard(s, func(ctx context.Context) error { return a.Annotate(ctx, "x/y", "2") })
 	s.PutObject(leaseKind, []byte(`{"metadata":{"namespace":"ns","name":"leader"},`+
