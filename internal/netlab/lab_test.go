@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -203,18 +204,15 @@ func TestKillSparesWhoHasThePIDNow(t *testing.T) {
 	check(t, errors.Join(reused.Kill(), reused.Stop()))
 	select {
 	case <-other.Done():
-		t.Errorf("it was killed: %v", other.Err())
+		t.Fatalf("it was killed: %v", other.Err())
 	case <-time.After(100 * time.Millisecond):
 	}
 	left := start(l.Start(Spec{Name: "left", Path: "sh", Args: []string{"-c", "sleep 60 &"}}))
 	<-left.Done()
 	check(t, left.Kill())
-	group := func() error { return syscall.Kill(-left.PID(), 0) }
-	for end := time.Now().Add(time.Minute); group() != syscall.ESRCH; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("what it left lives on")
-		}
-	}
+	waitFor(t, "the end of what it left", func() bool {
+		return slices.Equal(marked(l.prefix), []int{other.PID()})
+	})
 }
 
 func TestRunReturnsOutputOrReason(t *testing.T) {
