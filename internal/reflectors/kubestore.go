@@ -172,9 +172,7 @@ func (s *kubeStore) attempt(ctx context.Context, c *Controller) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		if e.Leads() {
-			_ = t.endQuestion(ctx) // or the next leader does
-		}
+		_ = t.endQuestion(ctx) // or the next leader does
 		if err := e.Release(ctx); err != nil {
 			c.log.Warn("no other controller leads until our Lease ends", "ttl", s.leadTime,
 				"err", err)
