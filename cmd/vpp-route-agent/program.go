@@ -9,10 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -52,11 +50,9 @@ type program struct {
 }
 
 // run makes the parts and runs them until ctx ends or one of them fails. load reads the settings
-// again upon SIGHUP.
-func run(ctx context.Context, cfg config, load func() (config, error), log logger) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+// again upon each of hangups.
+func run(ctx context.Context, cfg config, hangups <-chan os.Signal, load func() (config, error),
+	log logger) error {
 	setCollector()
 	inForce := newInForce(cfg)
 	p := &program{cfg: cfg, inForce: inForce, log: log.Logger, conf: agent.Config{

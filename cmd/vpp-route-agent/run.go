@@ -30,6 +30,9 @@ for each flag), a YAML file and defaults, in this order.`,
   NODENAME=edge-7 vpp-route-agent run --dataplane kernel
   vpp-route-agent run --config /etc/vpp-route-agent/agent.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// One that comes while the settings are read may be about what was read already.
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP)
 			cfg, err := settingsOf(cmd)
 			if errors.Is(err, errInterrupted) {
 				return nil // as it would end later
@@ -41,7 +44,7 @@ for each flag), a YAML file and defaults, in this order.`,
 			log := newLogger(os.Stderr, cfg)
 			defer log.end()
 			reload := func() (config, error) { return settingsOf(cmd) }
-			err = run(cmd.Context(), cfg, reload, log)
+			err = run(cmd.Context(), cfg, hangups, reload, log)
 			if errors.Is(err, agent.ErrNewProcess) {
 				log.end()
 				return handOver(cmd.Context(), errors.Is(err, agent.ErrNothingKept), log.Logger)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"vpp-route-agent/internal/calico/calicotest"
 	"vpp-route-agent/internal/testlog"
@@ -32,6 +35,54 @@ func TestNoProcessTakesOverFromOneToldToStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := handOver(ctx, false, testlog.New(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// SIGHUP may come while the agent still reads its settings, which have changed by then.
+func TestSIGHUPWhileSettingsAreRead(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "agent.yaml")
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("vpp-route-agent", "run", "--node-name", "edge-5", "--dataplane", "none",
+		"--etcd-endpoints", "http://127.0.0.1:1", "--state-dir", dir, "--gobgp-listen", "off",
+		"--admin-socket", filepath.Join(dir, "agent.sock"), "--metrics-listen", "off",
+		"--config", file)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	old, err := os.OpenFile(file, os.O_WRONLY, 0) // waits for the agent to read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(file),
+		os.WriteFile(file, []byte("deferral: 7s\n"), 0o600),
+		cmd.Process.Signal(syscall.SIGHUP)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.WriteString("deferral: 5s\n"); err != nil {
+		t.Fatal(err)
+	}
+	old.Close()
+	said := ""
+	for lines := bufio.NewScanner(log); !strings.Contains(said, "changed=[--deferral]"); {
+		if !lines.Scan() {
+			t.Fatalf("it ended with %v:\n%s", cmd.Wait(), said)
+		}
+		said += lines.Text() + "\n"
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if _, err := io.Copy(io.Discard, log); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,7 +216,7 @@ func TestAStageThatFailsLeavesNothingBehind(t *testing.T) {
 			log := logger{Logger: slog.New(removing{slog.DiscardHandler,
 				filepath.Join(dir, "ca.pem")}), level: new(slog.LevelVar), tail: new(logTail)}
 			before, running := held(t), goleak.IgnoreCurrent()
-			err := run(t.Context(), cfg, nil, log)
+			err := run(t.Context(), cfg, nil, nil, log)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("ended with %v", err)
 			}
