@@ -138,6 +138,13 @@ func (a *Agent) noteDrain() DrainStatus {
 
 // stepTraffic reads the data plane's counters for a drain that waits for the end of traffic.
 func (a *Agent) stepTraffic(now time.Time, s *sample) {
+	if s == nil {
+		select {
+		case came := <-a.samples: // during a turn that took long
+			s = &came
+		default:
+		}
+	}
 	a.mu.Lock()
 	ask, unknown := a.traffic.step(now, trafficFacts{
 		limit: a.drain.trafficLimit(), counted: a.cfg.Forwarded != nil, sample: s,
@@ -151,7 +158,7 @@ func (a *Agent) stepTraffic(now time.Time, s *sample) {
 		// it.
 		go func() {
 			packets, err := a.cfg.Forwarded()
-			a.samples <- sample{packets, err}
+			a.samples <- sample{packets, err, time.Now()}
 		}()
 	}
 }

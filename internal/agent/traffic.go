@@ -35,6 +35,7 @@ type traffic struct {
 type sample struct {
 	packets uint64
 	err     error
+	at      time.Time // of the answer, which may lie while a turn of the loop takes long
 }
 
 type trafficFacts struct {
@@ -55,11 +56,11 @@ func (t *traffic) step(now time.Time, f trafficFacts) (ask bool, unknown error) 
 	before := t.problem
 	switch {
 	case f.sample != nil:
-		t.note(now, *f.sample, *f.limit)
+		t.note(*f.sample, *f.limit)
 	case !f.counted: // there was another data plane when the drain began
-		t.note(now, sample{err: errNoTraffic}, *f.limit)
+		t.note(sample{err: errNoTraffic, at: now}, *f.limit)
 	case t.asking && now.Sub(t.asked) >= answerWithin:
-		t.note(now, sample{err: errNoAnswer}, *f.limit)
+		t.note(sample{err: errNoAnswer, at: now}, *f.limit)
 	}
 	if f.counted && !t.asking && now.Sub(t.asked) >= time.Second {
 		t.asking, t.asked, ask = true, now, true
@@ -70,18 +71,18 @@ func (t *traffic) step(now time.Time, f trafficFacts) (ask bool, unknown error) 
 	return ask, unknown
 }
 
-func (t *traffic) note(now time.Time, s sample, limit float64) {
+func (t *traffic) note(s sample, limit float64) {
 	t.problem = s.err
 	if s.err != nil {
-		t.at, t.busy = time.Time{}, now
+		t.at, t.busy = time.Time{}, s.at
 		return
 	}
 	if t.at.IsZero() || s.packets < t.packets {
-		t.busy = now
-	} else if t.rate = float64(s.packets-t.packets) / now.Sub(t.at).Seconds(); t.rate > limit {
-		t.busy = now
+		t.busy = s.at
+	} else if t.rate = float64(s.packets-t.packets) / s.at.Sub(t.at).Seconds(); t.rate > limit {
+		t.busy = s.at
 	}
-	t.at, t.packets = now, s.packets
+	t.at, t.packets = s.at, s.packets
 }
 
 // idle reports whether there was little enough traffic for long enough.

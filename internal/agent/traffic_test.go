@@ -56,9 +56,9 @@ func TestTrafficSteps(t *testing.T) {
 				f := trafficFacts{limit: &limit, counted: !c.uncounted}
 				switch {
 				case s.packets == -1:
-					f.sample = &sample{err: broken}
+					f.sample = &sample{err: broken, at: at(s.at)}
 				case s.packets >= 0:
-					f.sample = &sample{packets: uint64(s.packets)}
+					f.sample = &sample{packets: uint64(s.packets), at: at(s.at)}
 				}
 				ask, unknown := tr.step(at(s.at), f)
 				if ask != s.ask || unknown != s.unknown || tr.idle() != s.idle {
@@ -329,6 +329,27 @@ func TestNoTrafficToGoBy(t *testing.T) {
 		limit := 1.0
 		if _, err := n.agent.Drain(DrainOptions{UntilIdle: &limit}); err == nil {
 			t.Error("a drain goes by traffic that nobody counts")
+		}
+	})
+}
+
+// Counters are read as a turn begins, and GoBGP may take long to take a plan in that turn.
+func TestDrainCountsByTheTimeOfReading(t *testing.T) {
+	drainByTraffic(t, func(t *testing.T, n *node, m *meter) {
+		m.rate.Store(100)
+		time.Sleep(time.Minute)
+		n.speaker.setRefusal(errors.New("not now"))
+		c := cluster()
+		delete(c.Affinities, pfx("10.1.0.0/26"))
+		n.snapshots <- c
+		for range 20 {
+			n.speaker.setDelay(10 * time.Second)
+			time.Sleep(20 * time.Second)
+			n.speaker.setDelay(0)
+			time.Sleep(10 * time.Second)
+			if d := n.drained(); n.agent.drainState() != drainWaiting || d.TrafficUnknown != "" {
+				t.Fatalf("with 100 packets a second: %+v", d)
+			}
 		}
 	})
 }
