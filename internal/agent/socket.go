@@ -14,11 +14,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // Listen opens the socket that name, as in "admin socket", is for root and its group only. A
-// socket file that a killed agent left is replaced. One that another agent still answers on, and a
+// socket file that a killed agent left is replaced. One that another agent still listens on, and a
 // file that is no socket, are errors. The socket's directory is made if it alone is missing.
 func Listen(name, path string, log *slog.Logger) (l net.Listener, err error) {
 	defer func() {
@@ -56,9 +57,13 @@ func removeDeadSocket(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("%s is there and is no socket", path)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
 		c.Close()
 		return fmt.Errorf("another agent answers on %s", path)
+	case !errors.Is(err, syscall.ECONNREFUSED): // such as EAGAIN: of one that does not run now
+		return fmt.Errorf("another agent may use the socket: %w", err)
 	}
 	return os.Remove(path)
 }

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"vpp-route-agent/internal/testlog"
 )
 
@@ -43,6 +45,23 @@ func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 		}
 		t.Cleanup(func() { l.Close() })
 	}
+	// one of an agent that does not run, with as many clients as the kernel lets wait
+	stopped := func(t *testing.T, path string) {
+		socket := func() int {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Close(fd) })
+			return fd
+		}
+		l, name := socket(), &unix.SockaddrUnix{Name: path}
+		if err := errors.Join(unix.Bind(l, name), unix.Listen(l, 1)); err != nil {
+			t.Fatal(err)
+		}
+		for unix.Connect(socket(), name) == nil {
+		}
+	}
 	link := func(t *testing.T, path string) {
 		file(t, path+".target")
 		if err := os.Symlink(path+".target", path); err != nil {
@@ -59,6 +78,7 @@ func TestListenTakesTheNameOfNothingButADeadSocket(t *testing.T) {
 		{"two are", "var/run/agent.sock", nil, "no such file or directory"},
 		{"a dead socket", "dead", dead, ""},
 		{"one that answers", "live", live, "another agent answers"},
+		{"one that does not answer", "stopped", stopped, "another agent may use"},
 		{"a file", "file", file, "is no socket"},
 		{"a link to a file", "link", link, "is no socket"},
 	} {
