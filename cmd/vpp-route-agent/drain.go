@@ -119,6 +119,8 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	withdrawn, said := false, ""
+	var started time.Time // of the agent that was seen withdrawn
+
 	say := func(waitsFor string) { // once
 		if waitsFor != said {
 			said = waitsFor
@@ -141,10 +143,13 @@ func followDrain(ctx context.Context, out io.Writer, socket string) error {
 			return nil
 		case err != nil:
 			return err
+		case s.Drain == nil && withdrawn && !s.Started.Equal(started):
+			fmt.Fprintln(out, "drained: the agent has stopped, and was started again")
+			return nil
 		case s.Drain == nil:
 			return errors.New("the drain was cancelled")
 		case s.Drain.Phase == agent.Withdrawn && !withdrawn:
-			withdrawn = true
+			withdrawn, started = true, s.Started
 			fmt.Fprintln(out, "withdrawn")
 			if s.Drain.Stay {
 				return nil

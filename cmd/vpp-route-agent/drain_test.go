@@ -91,6 +91,40 @@ drained: the agent has stopped
 	}
 }
 
+// A supervisor may start the agent again between two looks: a drain that is over was not cancelled.
+func TestDrainOverAndTheAgentStartedAgain(t *testing.T) {
+	withdrawn := &agent.DrainStatus{Phase: agent.Withdrawn}
+	first, again := time.Unix(1e9, 0), time.Unix(1e9+60, 0)
+	for _, tc := range []struct {
+		started time.Time
+		want    string // of the error
+	}{{again, ""}, {first, "the drain was cancelled"}} {
+		statuses := []agent.Status{{Started: first, Drain: withdrawn}, {Started: tc.started}}
+		mux := http.NewServeMux()
+		mux.HandleFunc("/v1/status", func(w http.ResponseWriter, r *http.Request) {
+			json.NewEncoder(w).Encode(statuses[0])
+			statuses = statuses[1:]
+		})
+		socket := filepath.Join(t.TempDir(), "agent.sock")
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: mux}
+		go server.Serve(l)
+		defer server.Close()
+		out := &strings.Builder{}
+		got := ""
+		if err := followDrain(t.Context(), out, socket); err != nil {
+			got = err.Error()
+		}
+		said := strings.Contains(out.String(), "drained: the agent has stopped")
+		if got != tc.want || said != (tc.want == "") {
+			t.Errorf("started again %t: %q: %s", tc.started == again, got, out)
+		}
+	}
+}
+
 // TestWaitingSaysForWhat: the agent is asked what it does instead of answering.
 func TestWaitingSaysForWhat(t *testing.T) {
 	away := agent.Status{Conditions: []agent.Condition{
