@@ -67,7 +67,7 @@ func (t *trial) attacked(ctx context.Context, f func(attacker) error) error {
 func sendMalformed(ctx context.Context, t *trial) error {
 	victim, other := netip.MustParsePrefix("10.66.0.0/24"), netip.MustParsePrefix("10.66.1.0/24")
 	has := func(what string, want map[netip.Prefix]bool) error {
-		return netlab.Await(ctx, 5*time.Second, what, func(ctx context.Context) error {
+		return netlab.Await(ctx, recovery, what, func(ctx context.Context) error {
 			have, err := t.nodes[0].programmed(ctx)
 			if err != nil {
 				return err
@@ -132,7 +132,7 @@ func sendAbsurd(ctx context.Context, t *trial) error {
 			}
 			return difference(want, have)
 		}
-		err := netlab.Await(ctx, 5*time.Second,
+		err := netlab.Await(ctx, recovery,
 			"the FIB has the sound prefixes, and none of the absurd", exactly)
 		if err == nil {
 			// routes are written one by one
