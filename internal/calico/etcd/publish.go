@@ -231,12 +231,15 @@ func (p *Publisher) look(ctx context.Context, client *clientv3.Client) error {
 }
 
 // foreignChange describes what another has done to one of our keys, which makes us write it again.
+// A write of ours whose answer was not awaited may come late: it has our lease.
 func (p *Publisher) foreignChange(ev *clientv3.Event) error {
 	for _, a := range p.Addresses {
 		switch {
 		case p.key(a) != string(ev.Kv.Key):
 		case ev.Type == clientv3.EventTypeDelete:
 			return fmt.Errorf("%w %s", errKeyDeleted, ev.Kv.Key)
+		case ev.Kv.Lease != 0 && clientv3.LeaseID(ev.Kv.Lease) == p.lease:
+			return nil
 		default:
 			return taken(ev.Kv)
 		}

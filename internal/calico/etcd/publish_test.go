@@ -127,6 +127,28 @@ func TestStaticAddressStays(t *testing.T) {
 	}
 }
 
+// A write whose answer was not awaited may be carried out after the next one. It is no other
+// client's.
+func TestALateWriteIsOurOwn(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, calicotest.EtcdOptions{})
+	defer e.Close()
+	_, log, _ := publish(t, Config{Endpoints: []string{e.Endpoint()}}, time.Minute, "172.30.8.7")
+	logged := func(text string) func() bool {
+		return func() bool { return strings.Contains(log.String(), text) }
+	}
+	waitFor(t, "the address", logged("our addresses are published"))
+	_, lease := stored(t, e.Client(), ownKey)
+	_, err := e.Client().Put(t.Context(), ownKey, "172.30.8.7", clientv3.WithLease(lease))
+	must(t, err)
+	_, err = e.Client().Put(t.Context(), ownKey, "172.30.8.8")
+	must(t, err)
+	waitFor(t, "the other client", logged("another client put"))
+	if !logged("172.30.8.8")() {
+		t.Error("our own write is taken for another client's")
+	}
+}
+
 // Whatever takes the address from etcd, it comes back: the next run puts it under its own lease
 // before the old one ends.
 func TestPublishedAddressComesBack(t *testing.T) {
