@@ -190,9 +190,14 @@ func (s *speaker) Without(_ context.Context, keeps reflector.Keeps) (
 	return ipv4, ipv6, nil
 }
 
-func (s *speaker) Stop(context.Context) error {
+func (s *speaker) Stop(ctx context.Context) error {
 	s.history.add("stop")
-	return nil
+	select {
+	case <-time.After(s.delayed()):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (s *speaker) Changed() <-chan struct{} { return s.changed }

@@ -213,7 +213,11 @@ func (a *Agent) isWithdrawn(now time.Time) bool {
 func (a *Agent) endDrain(ctx context.Context) error {
 	a.cfg.Log.Warn("drained: BGP ends with CEASE")
 	a.drainEnds("BGP ends with CEASE")
-	if err := a.cfg.Speaker.Stop(ctx); err != nil {
+	err := a.cfg.Speaker.Stop(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // the drain goes on after the next start
+	case err != nil:
 		return err
 	}
 	a.drainEnds("the end of the drain is being noted on disk")

@@ -167,6 +167,27 @@ func TestDrainMakesWorstThenWithdrawsThenStops(t *testing.T) {
 	}
 }
 
+// SIGTERM may come while BGP ends: the process was told to stop, and has not failed.
+func TestToldToStopAtTheEndOfADrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *node) {
+		n.speaker.setStates(back)
+		n.dataplane.facts <- live
+		n.snapshots <- cluster()
+		time.Sleep(time.Second)
+		if _, err := n.agent.Drain(DrainOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		n.take()
+		n.speaker.setDelay(time.Minute)
+		n.expect(t, 10*time.Second, "stop")
+		n.stop()
+		if err := <-n.ended; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
 func TestDrainGoesOnAfterARestart(t *testing.T) {
 	for name, note := range map[string]string{
 		"a drain that stays":        strings.Replace(endedWait, "false", "true", 1),
