@@ -238,7 +238,8 @@ func (p *Publisher) foreignChange(ev *clientv3.Event) error {
 		case p.key(a) != string(ev.Kv.Key):
 		case ev.Type == clientv3.EventTypeDelete:
 			return fmt.Errorf("%w %s", errKeyDeleted, ev.Kv.Key)
-		case ev.Kv.Lease != 0 && clientv3.LeaseID(ev.Kv.Lease) == p.lease:
+		case p.lease != clientv3.NoLease && clientv3.LeaseID(ev.Kv.Lease) == p.lease &&
+			string(ev.Kv.Value) == a.String():
 			return nil
 		default:
 			return taken(ev.Kv)
