@@ -14,14 +14,22 @@ import (
 	"vpp-route-agent/internal/agent"
 )
 
-// draining answers on a socket as an agent does that cannot write to its state folder, and whose
-// drain is, from one question to the next, as these say. With the last of them it ends.
-func draining(t *testing.T, statuses ...agent.DrainStatus) (socket string) {
+// serve has s answer on an admin socket until the end of the test.
+func serve(t *testing.T, s *http.Server) (socket string) {
+	t.Helper()
 	socket = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return socket
+}
+
+// draining answers on a socket as an agent does that cannot write to its state folder, and whose
+// drain is, from one question to the next, as these say. With the last of them it ends.
+func draining(t *testing.T, statuses ...agent.DrainStatus) (socket string) {
 	const notKept = "open drain.json.new: read-only file system"
 	answer := func(v any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(v) }
@@ -31,16 +39,14 @@ func draining(t *testing.T, statuses ...agent.DrainStatus) (socket string) {
 	mux.HandleFunc("POST /v1/drain", answer(agent.DrainStatus{Phase: agent.Draining, Stay: true,
 		NotKept: notKept}))
 	mux.HandleFunc("POST /v1/drain/cancel", answer(agent.DrainStatus{NotKept: notKept}))
-	s := http.Server{Handler: mux}
+	s := &http.Server{Handler: mux}
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		answer(agent.Status{Drain: &statuses[asked]})(w, r)
 		if asked++; asked == len(statuses) {
 			go s.Shutdown(t.Context())
 		}
 	})
-	go s.Serve(l)
-	t.Cleanup(func() { s.Close() })
-	return socket
+	return serve(t, s)
 }
 
 func TestDrainSaysWhatIsNotAsItShouldBe(t *testing.T) {
@@ -105,16 +111,8 @@ func TestDrainOverAndTheAgentStartedAgain(t *testing.T) {
 			json.NewEncoder(w).Encode(statuses[0])
 			statuses = statuses[1:]
 		})
-		socket := filepath.Join(t.TempDir(), "agent.sock")
-		l, err := net.Listen("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{Handler: mux}
-		go server.Serve(l)
-		defer server.Close()
-		out := &strings.Builder{}
-		got := ""
+		out, got := &strings.Builder{}, ""
+		socket := serve(t, &http.Server{Handler: mux})
 		if err := followDrain(t.Context(), out, socket); err != nil {
 			got = err.Error()
 		}
@@ -172,16 +170,8 @@ func TestDrainInterrupted(t *testing.T) {
 		}
 		json.NewEncoder(w).Encode(agent.Status{Drain: &agent.DrainStatus{Phase: agent.Withdrawn}})
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux}
-	go server.Serve(l)
-	defer server.Close()
 	out := &strings.Builder{}
-	err = followDrain(ctx, out, socket)
+	err := followDrain(ctx, out, serve(t, &http.Server{Handler: mux}))
 	if err == nil || !strings.Contains(err.Error(), "the drain goes on") ||
 		strings.Contains(out.String(), "stopped") {
 		t.Errorf("%v: %s", err, out)

@@ -267,7 +267,7 @@ func (e *Election) Release(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	version, unsure := e.version, e.unsure
-	e.version = ""
+	e.version, e.unsure = "", false
 	for version != "" || unsure {
 		if version == "" {
 			spec, is, err := e.read(ctx)
