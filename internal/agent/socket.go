@@ -62,7 +62,7 @@ func removeDeadSocket(path string) error {
 	case err == nil:
 		c.Close()
 		return fmt.Errorf("another agent answers on %s", path)
-	case !errors.Is(err, syscall.ECONNREFUSED): // such as EAGAIN: of one that does not run now
+	case !errors.Is(err, syscall.ECONNREFUSED): // EAGAIN: one that is stopped has a full queue
 		return fmt.Errorf("another agent may use the socket: %w", err)
 	}
 	return os.Remove(path)

@@ -35,7 +35,7 @@ type traffic struct {
 type sample struct {
 	packets uint64
 	err     error
-	at      time.Time // of the answer, which may lie while a turn of the loop takes long
+	at      time.Time // when the answer came; the loop may take it later
 }
 
 type trafficFacts struct {

@@ -115,7 +115,7 @@ func (l *leader) turn(ctx context.Context, stale bool) (next time.Time, err erro
 		stale = true
 	}
 	if noted, err := l.noteAgents(ctx); err != nil || noted {
-		return time.Now().Add(leastPause), err // or another change was not seen yet
+		return time.Now().Add(leastPause), err // on a conflict the watch is behind
 	}
 	if err := l.hearBirds(ctx); err != nil {
 		return next, err

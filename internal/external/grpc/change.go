@@ -275,7 +275,7 @@ func (a *answer) fill(c Change, results []Result) (done bool) {
 func (s *Source) finish(c Change, txn int64, results []Result) error {
 	for {
 		s.mu.Lock()
-		next := s.answered // before: what comes while one is looked at is one more
+		next := s.answered // before the look, so that no answer is missed
 		s.mu.Unlock()
 		if s.await(s.running, c, txn, results) == nil {
 			break
